@@ -1,11 +1,15 @@
 //! The simulated host around the card: PCIe root, host memory, media, time, and fio jobs in simulated time.
 
 pub mod axi;
+pub mod host;
+pub mod link;
+pub mod lite;
 pub mod fio;
 pub mod master;
 pub mod media;
 pub mod memory;
 pub mod pattern;
+pub mod pcie;
 pub mod rng;
 pub mod slave;
 pub mod time;
