@@ -1,8 +1,9 @@
 //! Bundles: structs of signals; port structs; streams.
 use crate::build::{Kind, cur, fail};
 use crate::error::ErrorKind;
+use crate::error::Loc;
 use crate::sig::{Operand, Sig, cat, lit, one_bit};
-use crate::stmt::{decl, reg, reg_nr, wire};
+use crate::stmt::reg;
 use std::panic::Location;
 
 /// Direction of a port, seen from its module.
@@ -200,17 +201,21 @@ pub trait Bundle: Sized + Clone {
     /// Registers with reset value 0.
     #[track_caller]
     fn reg(p: &Self::Params) -> Self {
-        Self::make(p, &At::root(), &mut |_, w, _| reg(w, 0))
+        let loc = Location::caller();
+        Self::make(p, &At::root(), &mut |_, w, _| {
+            let zero = lit(0, w);
+            cur(|b| b.decl(Kind::Reg(Some(zero.id)), w, loc))
+        })
     }
     /// Registers without reset.
     #[track_caller]
     fn reg_nr(p: &Self::Params) -> Self {
-        Self::make(p, &At::root(), &mut |_, w, _| reg_nr(w))
+        declare(p, Kind::Reg(None))
     }
     /// Combinational signals, to be set on every path.
     #[track_caller]
     fn wire(p: &Self::Params) -> Self {
-        Self::make(p, &At::root(), &mut |_, w, _| wire(w))
+        declare(p, Kind::Wire)
     }
     /// All leaves zero.
     #[track_caller]
@@ -220,7 +225,8 @@ pub trait Bundle: Sized + Clone {
     /// Combinational variables with these defaults.
     #[track_caller]
     fn var_of(default: &Self) -> Self {
-        default.map(&mut |s| decl(Kind::Var(s.id), s.w))
+        let loc = Location::caller();
+        default.map(&mut |s| cur(|b| b.decl(Kind::Var(s.id), s.w, loc)))
     }
     /// `t` while `cond` (1 bit) is set, else `f`, leaf by leaf.
     #[track_caller]
@@ -232,6 +238,15 @@ pub trait Bundle: Sized + Clone {
     fn equals(&self, other: &Self) -> Sig {
         self.pack().eq(other.pack())
     }
+}
+
+/// Every leaf a new declared thing of this kind, made at the caller's place.
+#[track_caller]
+fn declare<B: Bundle>(p: &B::Params, kind: Kind) -> B {
+    let loc = Location::caller();
+    B::make(p, &At::root(), &mut |_, w, _| {
+        cur(|b| b.decl(kind.clone(), w, loc))
+    })
 }
 
 impl Bundle for Sig {
@@ -448,8 +463,7 @@ macro_rules! width {
 width!(i32, u32, u64, usize, u16, u8);
 
 /// The ports of a module under construction.
-pub(crate) fn make_ports<P: Bundle>(params: &P::Params) -> P {
-    let loc = Location::caller();
+pub(crate) fn make_ports<P: Bundle>(params: &P::Params, loc: Loc) -> P {
     P::make(params, &At::root(), &mut |at, w, role| {
         let Some(dir) = at.dir() else {
             fail(

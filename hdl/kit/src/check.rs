@@ -4,8 +4,9 @@
 //! them, and assumes that the first cycle is a reset.
 use crate::Bundle;
 use crate::build::{Kind, cur};
-use crate::sig::{Sig, one_bit, own};
-use crate::stmt::{CheckKind, Stmt, decl, reg, reg_nr};
+use crate::sig::{Sig, lit, one_bit, own};
+use crate::stmt::{CheckKind, Lhs, Stmt};
+use std::panic::Location;
 
 #[track_caller]
 fn check(kind: CheckKind, name: &str, cond: Sig) {
@@ -50,37 +51,62 @@ pub fn formal<R>(body: impl FnOnce() -> R) -> R {
     r
 }
 
-/// Ghost: the value of `x` one cycle ago. Undefined in the first cycle; see [`past_valid`].
+/// A ghost that follows `value` a cycle later, wherever the call stands.
+#[track_caller]
+fn follow(kind: Kind, base: String, value: Sig) -> Sig {
+    let r = ghost(kind, value.w);
+    let loc = Location::caller();
+    cur(|b| {
+        let name = b.names.unique(&base);
+        b.nodes[r.id as usize].name = Some(name);
+        b.blocks[0].push(Stmt::Set {
+            target: r.id,
+            lhs: Lhs::Whole,
+            value: value.id,
+            loc,
+            comment: None,
+        });
+    });
+    r
+}
+
+#[track_caller]
+fn ghost(kind: Kind, width: u32) -> Sig {
+    let loc = Location::caller();
+    cur(|b| {
+        b.formal += 1;
+        let s = b.decl(kind, width, loc);
+        b.formal -= 1;
+        s
+    })
+}
+
+/// Ghost: the value of `x` one cycle ago, also inside `when`. Undefined in the first cycle; see [`past_valid`].
 #[track_caller]
 pub fn past(x: Sig) -> Sig {
     own(x);
-    formal(|| {
-        let r = reg_nr(x.w);
-        r.set(x);
-        r
-    })
+    let base =
+        cur(|b| b.nodes[x.id as usize].name.clone()).map_or("past".into(), |n| format!("past_{n}"));
+    follow(Kind::Reg(None), base, x)
 }
 
 /// Ghost: set when the cycle before this one was out of reset.
 #[track_caller]
 pub fn past_valid() -> Sig {
-    formal(|| {
-        let r = reg(1, 0);
-        r.set(1);
-        r
-    })
+    let (zero, one) = (lit(0, 1), lit(1, 1));
+    follow(Kind::Reg(Some(zero.id)), "past_valid".into(), one)
 }
 
 /// Ghost: an arbitrary value that never changes (proofs only).
 #[track_caller]
 pub fn anyconst(width: u32) -> Sig {
-    formal(|| decl(Kind::Any(true), width))
+    ghost(Kind::Any(true), width)
 }
 
 /// Ghost: an arbitrary value in each cycle (proofs only).
 #[track_caller]
 pub fn anyseq(width: u32) -> Sig {
-    formal(|| decl(Kind::Any(false), width))
+    ghost(Kind::Any(false), width)
 }
 
 /// Declares that these bits may stay unread.

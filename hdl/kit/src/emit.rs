@@ -9,6 +9,8 @@ use std::fmt::Write;
 
 /// Longer expressions are broken into nets.
 const MAX_TEXT: usize = 100;
+/// Longer lines are broken.
+const MAX_LINE: usize = 120;
 /// Line length of comments.
 const MAX_COMMENT: usize = 110;
 
@@ -162,8 +164,26 @@ fn comment_lines(text: &str, indent: &str) -> String {
 }
 
 impl Emit<'_> {
+    /// Writes a line, broken at spaces where it is long.
     fn line(&mut self, s: &str) {
-        self.out.push_str(s);
+        if s.len() > MAX_LINE && !s.contains("//") && !s.contains('\n') {
+            let indent = s.len() - s.trim_start().len();
+            let mut column = indent;
+            self.out.push_str(&s[..indent]);
+            for (i, word) in s.trim_start().split(' ').enumerate() {
+                if i > 0 && column + word.len() >= MAX_LINE {
+                    let _ = write!(self.out, "\n{}", " ".repeat(indent + 4));
+                    column = indent + 4;
+                } else if i > 0 {
+                    self.out.push(' ');
+                    column += 1;
+                }
+                self.out.push_str(word);
+                column += word.len();
+            }
+        } else {
+            self.out.push_str(s);
+        }
         self.out.push('\n');
     }
 
@@ -179,7 +199,12 @@ impl Emit<'_> {
     /// Text of a node, in parentheses unless `bare` accepts how tightly it binds.
     fn operand(&mut self, id: u32, bare: impl Fn(Tight) -> bool) -> String {
         if let Kind::Lit(v, label) = self.b.nodes[id as usize].kind.clone() {
-            return self.lit(&v, self.b.nodes[id as usize].w, label);
+            let net = &self.text[id as usize].0;
+            return if net.is_empty() {
+                self.lit(&v, self.b.nodes[id as usize].w, label)
+            } else {
+                net.clone()
+            };
         }
         let (text, tight) = &self.text[id as usize];
         if bare(*tight) {
@@ -193,7 +218,7 @@ impl Emit<'_> {
         let Some(label) = label else {
             return literal(v, w);
         };
-        for part in [Part::Hardware, self.part] {
+        for part in [Part::Hardware, Part::Checks, Part::Formal] {
             if let Some((lw, lv, name)) = self.labels.get(&(part, label.clone())) {
                 // Two enums of one name with different values: the number says it right.
                 return if *lw == w && lv == v {

@@ -113,7 +113,7 @@ pub fn module<P: Bundle>(
         );
     }
     let build = || {
-        let ports: P = make_ports(params);
+        let ports: P = make_ports(params, loc);
         body(ports);
     };
     let finished = construct(name, doc, loc, build, |b| {
@@ -162,7 +162,7 @@ pub fn black_box<P: Bundle>(
         name,
         doc,
         loc,
-        || drop(make_ports::<P>(params)),
+        || drop(make_ports::<P>(params, loc)),
         |b| {
             let ports: Vec<Port> = b.ports.iter().map(|p| p.0.clone()).collect();
             let number = |n: &str| ports.iter().position(|p| p.name == n);

@@ -313,6 +313,9 @@ pub fn mux_n(sel: Sig, items: &[Sig]) -> Sig {
     if items.len() == 1 {
         return *first;
     }
+    if let Some(i) = cur(|b| b.constant(sel)) {
+        return items[(i as usize).min(items.len() - 1)];
+    }
     expr(
         Kind::Select(sel.id, items.iter().map(|x| x.id).collect()),
         first.w,

@@ -100,11 +100,21 @@ pub fn rst() -> Sig {
     })
 }
 
-/// A register that holds `x` as it was one cycle ago, without reset.
+/// A register that holds `x` as it was one cycle ago, without reset; also inside `when`.
 #[track_caller]
 pub fn delay(x: Sig) -> Sig {
+    own(x);
     let r = reg_nr(x.w);
-    r.set(x);
+    let loc = Location::caller();
+    cur(|b| {
+        b.blocks[0].push(Stmt::Set {
+            target: r.id,
+            lhs: Lhs::Whole,
+            value: x.id,
+            loc,
+            comment: None,
+        })
+    });
     r
 }
 
@@ -224,7 +234,7 @@ impl Sig {
 }
 
 /// Runs `body` with its statements collected.
-fn block(body: impl FnOnce()) -> Vec<Stmt> {
+fn block<R>(body: impl FnOnce() -> R) -> Vec<Stmt> {
     cur(|b| b.blocks.push(vec![]));
     body();
     cur(|b| b.blocks.pop().unwrap_or_default())
@@ -232,7 +242,7 @@ fn block(body: impl FnOnce()) -> Vec<Stmt> {
 
 /// Statements of `body` act while `cond` (1 bit) is set.
 #[track_caller]
-pub fn when(cond: Sig, body: impl FnOnce()) -> When {
+pub fn when<R>(cond: Sig, body: impl FnOnce() -> R) -> When {
     one_bit(cond, "when");
     let comment = cur(|b| b.pending.take());
     let arm = block(body);
@@ -284,7 +294,7 @@ impl When {
 
     /// Else, if `cond`.
     #[track_caller]
-    pub fn elsewhen(self, cond: Sig, body: impl FnOnce()) -> When {
+    pub fn elsewhen<R>(self, cond: Sig, body: impl FnOnce() -> R) -> When {
         one_bit(cond, "elsewhen");
         self.add(Some(cond.id), block(body));
         self
@@ -292,14 +302,14 @@ impl When {
 
     /// Else.
     #[track_caller]
-    pub fn otherwise(self, body: impl FnOnce()) {
+    pub fn otherwise<R>(self, body: impl FnOnce() -> R) {
         self.add(None, block(body));
     }
 }
 
 /// A case statement on `sel`: arms by value, at most one default.
 #[track_caller]
-pub fn switch(sel: Sig, body: impl FnOnce(&mut Switch)) {
+pub fn switch<R>(sel: Sig, body: impl FnOnce(&mut Switch) -> R) {
     own(sel);
     let comment = cur(|b| b.pending.take());
     let mut s = Switch {
@@ -338,13 +348,13 @@ pub struct Switch {
 impl Switch {
     /// Statements for one value.
     #[track_caller]
-    pub fn is(&mut self, v: impl Operand, body: impl FnOnce()) {
+    pub fn is<R>(&mut self, v: impl Operand, body: impl FnOnce() -> R) {
         self.is_any([v], body);
     }
 
     /// Statements for any of several values.
     #[track_caller]
-    pub fn is_any<T: Operand>(&mut self, values: impl IntoIterator<Item = T>, body: impl FnOnce()) {
+    pub fn is_any<T: Operand, R>(&mut self, values: impl IntoIterator<Item = T>, body: impl FnOnce() -> R) {
         let mut ids = vec![];
         for v in values {
             let v = v.sig(self.sel.w);
@@ -374,7 +384,7 @@ impl Switch {
 
     /// Statements for every other value.
     #[track_caller]
-    pub fn default(&mut self, body: impl FnOnce()) {
+    pub fn default<R>(&mut self, body: impl FnOnce() -> R) {
         if self.default.is_some() {
             fail(ErrorKind::Structure, "a second default".into());
         }
