@@ -1,1 +1,68 @@
+//! Drives an NVMe controller from user space: a queue a CPU, LUNs, and what a Weir card can do beyond NVMe.
+//!
+//! # Architecture
+//! * [`Pci`] is what the driver needs of the machine: BAR0, DMA memory, interrupts, time. Back ends implement it; the
+//!   same driver runs on VFIO and, in one thread with the card, in the simulator.
+//! * [`Controller`] brings a controller up and executes admin commands: `controller.rs` (life), `commands.rs` (Identify,
+//!   features, logs), `timeout.rs` (late commands), over `admin.rs` (the admin queue).
+//! * [`Queue`] is one CPU's: [`submit`](Queue::submit) any number of commands, make them visible with one
+//!   [`ring`](Queue::ring), collect them with [`poll`](Queue::poll). Over `slots.rs` (CIDs, the bound a LUN), `prp.rs`
+//!   and `ring.rs`.
+//! * [`Buffer`]s move into the queue on submission and come back with the completion.
+//!
+//! Between a call and the device a queue takes no lock, does no atomic read-modify-write, allocates nothing and reads
+//! no clock. All completions are checked: a completion for a command that is not in flight stops the queue with a
+//! [`QueueError`], and never touches a buffer.
+//!
+//! ```no_run
+//! # use weir_driver::*;
+//! # fn example<P: Pci>(pci: P) -> Result<(), Box<dyn std::error::Error>> where P::Memory: std::fmt::Debug {
+//! let mut controller = Controller::new(pci, Options::default())?;
+//! let mut queue = controller.create_queue(&QueueConfig::default())?;
+//! queue.open(&controller.luns()[0])?;
+//! let buffer = controller.buffer(4096)?;
+//! queue.read(0, buffer, 0, 8, 42).map_err(|rejected| rejected.reason)?;
+//! queue.ring();
+//! while !queue.is_empty() {
+//!     queue.poll(|done| println!("{} {:?}", done.user, done.status))?;
+//!     controller.pci().relax();
+//! }
+//! controller.delete_queue(queue, |_| ())?;
+//! controller.shutdown()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What it leaves out
+//! Metadata, SGLs, fused commands, weighted arbitration of queues, namespace management, power states. PRPs only;
+//! memory pages of 4 KiB only.
+//!
+//! # Key constants
+//! * entries of a queue: a power of two, 2 to 32768; it can hold one command less
+//! * transfer: up to MDTS, at most [`Options::max_transfer`]
+#![deny(unsafe_code)]
 
+mod admin;
+mod commands;
+mod controller;
+mod error;
+mod lun;
+mod memory;
+mod pci;
+mod prp;
+mod queue;
+mod ring;
+mod slots;
+mod timeout;
+
+pub use controller::{Controller, Info, Options};
+pub use error::Error;
+pub use lun::Lun;
+pub use memory::{Buffer, Memory};
+pub use pci::{AllocError, Pci};
+pub use queue::{
+    Completed, Op, Outstanding, Queue, QueueConfig, QueueError, Rejected, SubmitError,
+};
+pub use slots::OpenError;
+pub use timeout::{Verdict, Watch};
+pub use weir_nvme as nvme;

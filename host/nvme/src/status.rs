@@ -121,10 +121,13 @@ pub enum StatusCode {
     WRITE_FAULT = 0x280,
     /// Unrecovered Read Error (media).
     UNRECOVERED_READ_ERROR = 0x281,
+
+    /// Command Aborted By Host (path related): what a driver reports for a command whose queue it has taken down.
+    ABORTED_BY_HOST = 0x371,
 }
 
 impl StatusCode {
-    /// Status Code Type: 0 generic, 1 command specific, 2 media and data integrity, 7 vendor.
+    /// Status Code Type: 0 generic, 1 command specific, 2 media and data integrity, 3 path, 7 vendor.
     pub const fn sct(self) -> u8 {
         (self.0 >> 8) as u8 & 7
     }

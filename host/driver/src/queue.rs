@@ -1,0 +1,712 @@
+//! A [`Queue`]: one or more submission queues and the completion queue they share, for one CPU.
+
+use crate::lun::Lun;
+use crate::memory::{Buffer, Memory};
+use crate::pci::{AllocError, Pci};
+use crate::prp::PrpLists;
+use crate::ring::{CqRing, Entry, SqRing};
+use crate::slots::{NoSlot, OpenError, Slots};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weir_nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
+use weir_nvme::{Command, Completion, NvmOpcode, Status, StatusCode};
+use zerocopy::IntoBytes;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Move blocks from the LUN to the buffer.
+    Read,
+    /// Move blocks from the buffer to the LUN.
+    Write,
+    /// Make what was written durable; takes no buffer, and block numbers are ignored.
+    Flush,
+}
+
+/// How a [`Queue`] is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Entries of each submission queue: a power of two from 2, at most CAP.MQES + 1 and 32768. It can hold one
+    /// command less.
+    pub entries: u32,
+    /// Entries of the completion queue, likewise. `None`: twice what the submission queues hold, or the most there may
+    /// be.
+    pub cq_entries: Option<u32>,
+    /// Submission queues that share the completion queue, from 1.
+    pub submission_queues: u16,
+    /// Interrupt vector that completions raise. `None`: none, the queue is polled.
+    pub vector: Option<u16>,
+    /// Bytes into a page at which PRP lists start: a multiple of 8, below 4096. 0 packs them; near the end of the page
+    /// lists chain, which real drivers hardly ever do and a controller must still serve.
+    pub prp_list_offset: usize,
+    /// Identifier of the first submission queue; the others follow. `None`: the lowest that are free.
+    pub sqid: Option<u16>,
+    /// Identifier of the completion queue. `None`: the lowest that is free.
+    pub cqid: Option<u16>,
+}
+
+impl Default for QueueConfig {
+    /// A polled queue of 64 entries.
+    fn default() -> Self {
+        QueueConfig {
+            entries: 64,
+            cq_entries: None,
+            submission_queues: 1,
+            vector: None,
+            prp_list_offset: 0,
+            sqid: None,
+            cqid: None,
+        }
+    }
+}
+
+/// Why a command was not accepted. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// As many commands in flight as the submission queue holds.
+    #[error("the submission queue is full")]
+    QueueFull,
+    /// The free entries are kept for open LUNs that have none in flight.
+    #[error("the LUN holds all it may of this queue: what is free is kept for other LUNs")]
+    LunFull,
+    /// The LUN is not open on this queue.
+    #[error("LUN {0} is not open on this queue")]
+    NotOpen(u32),
+    /// No block, or more than one command may move.
+    #[error("{blocks} blocks in one command: must be 1 to {max}")]
+    Blocks {
+        /// Asked for.
+        blocks: u32,
+        /// The most.
+        max: u32,
+    },
+    /// The buffer is shorter than the blocks.
+    #[error("buffer of {len} bytes for a transfer of {want}")]
+    Buffer {
+        /// Bytes of the buffer; 0 without one.
+        len: usize,
+        /// Bytes of the transfer.
+        want: usize,
+    },
+    /// There is no such submission queue.
+    #[error("submission queue {index}: this queue has {count}")]
+    NoSuchQueue {
+        /// Asked for, from 0.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The queue has failed; see what [`Queue::poll`] returns.
+    #[error("the queue has failed")]
+    Failed,
+}
+
+/// A command that was not accepted, and its buffer.
+#[derive(Debug, thiserror::Error)]
+#[error("{reason}")]
+pub struct Rejected<M> {
+    /// Why.
+    pub reason: SubmitError,
+    /// The buffer that came with it.
+    pub buffer: Option<Buffer<M>>,
+}
+
+/// A completed command.
+#[derive(Debug)]
+pub struct Completed<M> {
+    /// The token given on submission.
+    pub user: u64,
+    /// The LUN.
+    pub lun: u32,
+    /// Which of the [`Queue`]'s submission queues, from 0.
+    pub sq: u16,
+    /// Status.
+    pub status: Status,
+    /// Dword 0 of the completion.
+    pub result: u32,
+    /// The buffer given on submission.
+    pub buffer: Option<Buffer<M>>,
+}
+
+/// The device broke the protocol on this queue. The queue stops: it takes no more commands and reports no more
+/// completions until the controller is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueueError {
+    /// The controller is down: its last reset failed.
+    #[error("the controller is down: its last reset failed")]
+    Down,
+    /// A completion for a command that is not in flight: never submitted, or completed before.
+    #[error(
+        "CQ {cqid} entry {index}: completion of CID {cid:#06x} of SQ {sqid}, which is not in flight"
+    )]
+    UnknownCommand {
+        /// Completion queue.
+        cqid: u16,
+        /// Index of the entry.
+        index: u32,
+        /// Submission queue it names.
+        sqid: u16,
+        /// Command it names.
+        cid: u16,
+    },
+    /// A completion for a submission queue that does not complete here.
+    #[error("CQ {cqid} entry {index}: completion for SQ {sqid}, which does not complete here")]
+    UnknownQueue {
+        /// Completion queue.
+        cqid: u16,
+        /// Index of the entry.
+        index: u32,
+        /// Submission queue it names.
+        sqid: u16,
+    },
+    /// A completion that reports a submission queue head beyond the entries the device was told of.
+    #[error("CQ {cqid}: SQ {sqid} head {head} reported, but the tail is {tail}")]
+    SqHead {
+        /// Completion queue.
+        cqid: u16,
+        /// Submission queue.
+        sqid: u16,
+        /// Head reported.
+        head: u16,
+        /// Tail last told.
+        tail: u32,
+    },
+}
+
+/// A command in flight, as [`Queue::outstanding`] lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    /// Submission queue identifier.
+    pub sqid: u16,
+    /// Command identifier.
+    pub cid: u16,
+    /// The LUN.
+    pub lun: u32,
+    /// The token given on submission.
+    pub user: u64,
+    /// Calls of [`Queue::tick`] since its submission.
+    pub age: u32,
+}
+
+/// One submission queue.
+struct Sq<M> {
+    ring: SqRing<M>,
+    slots: Slots<M>,
+    lists: PrpLists<M>,
+}
+
+/// What a queue needs to know of its controller.
+pub(crate) struct QueueParts {
+    pub(crate) config: QueueConfig,
+    pub(crate) sqid: u16,
+    pub(crate) cqid: u16,
+    pub(crate) cq_entries: u32,
+    pub(crate) dstrd: u8,
+    pub(crate) max_transfer: usize,
+}
+
+/// One or more submission queues and the completion queue they share. Of one CPU: `Send` when its `Pci` is, never
+/// `Sync`; no lock and no atomic read-modify-write between a call and the device.
+///
+/// Every open LUN always has an entry: what one LUN holds is bounded by a reserve of one entry for each other LUN open
+/// on the queue that holds none.
+///
+/// Give it back with [`Controller::delete_queue`](crate::Controller::delete_queue). A queue that is just dropped leaks
+/// its rings and the buffers in flight, since the device may still write them.
+pub struct Queue<P: Pci> {
+    pci: P,
+    cq: CqRing<P::Memory>,
+    sqs: Vec<Sq<P::Memory>>,
+    sqid: u16,
+    cqid: u16,
+    /// Completions read before the device is told.
+    batch: u32,
+    tick: u32,
+    max_transfer: usize,
+    failed: Option<QueueError>,
+    config: QueueConfig,
+    retired: bool,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl<P: Pci> Queue<P> {
+    pub(crate) fn new(pci: &P, parts: &QueueParts) -> Result<Queue<P>, AllocError> {
+        let config = parts.config;
+        let entries = config.entries;
+        let sqs = (0..config.submission_queues).map(|i| {
+            let memory = pci.alloc(entries as usize * Command::SIZE)?;
+            Ok(Sq {
+                ring: SqRing::new(
+                    memory,
+                    entries,
+                    sq_tail_doorbell(parts.sqid + i, parts.dstrd),
+                ),
+                slots: Slots::new(entries),
+                lists: PrpLists::new(
+                    pci,
+                    entries as usize,
+                    parts.max_transfer,
+                    config.prp_list_offset,
+                )?,
+            })
+        });
+        let sqs = sqs.collect::<Result<Vec<_>, AllocError>>()?;
+        let memory = pci.alloc(parts.cq_entries as usize * Completion::SIZE)?;
+        // As many entries may go untold as the completion queue has to spare; polling tells up to 8 at a time. With an
+        // interrupt the device should know at once, since it raises the next one by what is unread.
+        let held = u32::from(config.submission_queues) * (entries - 1);
+        let batch = match config.vector {
+            Some(_) => 1,
+            None => (parts.cq_entries - 1).saturating_sub(held).clamp(1, 8),
+        };
+        Ok(Queue {
+            pci: pci.clone(),
+            cq: CqRing::new(
+                memory,
+                parts.cq_entries,
+                cq_head_doorbell(parts.cqid, parts.dstrd),
+            ),
+            sqs,
+            sqid: parts.sqid,
+            cqid: parts.cqid,
+            batch,
+            tick: 0,
+            max_transfer: parts.max_transfer,
+            failed: None,
+            config,
+            retired: false,
+            abandoned: Arc::default(),
+        })
+    }
+
+    /// Opens `lun` on this queue: keeps an entry of each submission queue for it. Opening twice is no error.
+    pub fn open(&mut self, lun: &Lun) -> Result<(), OpenError> {
+        let max_blocks = (self.max_transfer >> lun.block_shift).min(1 << 16) as u32;
+        for i in 0..self.sqs.len() {
+            if let Err(error) =
+                self.sqs[i]
+                    .slots
+                    .open(lun.index, lun.nsid, lun.block_shift, max_blocks)
+            {
+                for sq in &mut self.sqs[..i] {
+                    // It was just opened, or was open before: then the failed one was too.
+                    let _ = sq.slots.close(lun.index);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes `lun` on this queue; it must have no command in flight there.
+    pub fn close(&mut self, lun: u32) -> Result<(), OpenError> {
+        let in_flight = self.in_flight(lun);
+        if in_flight > 0 {
+            return Err(OpenError::Busy { lun, in_flight });
+        }
+        self.sqs.iter_mut().try_for_each(|sq| sq.slots.close(lun))
+    }
+
+    /// Reads `blocks` blocks of `lun` from `slba` on into `buffer`.
+    #[inline]
+    pub fn read(
+        &mut self,
+        lun: u32,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        self.submit(lun, Op::Read, Some(buffer), slba, blocks, user)
+    }
+
+    /// Writes `blocks` blocks from `buffer` to `lun` from `slba` on.
+    #[inline]
+    pub fn write(
+        &mut self,
+        lun: u32,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        self.submit(lun, Op::Write, Some(buffer), slba, blocks, user)
+    }
+
+    /// Flushes `lun`.
+    #[inline]
+    pub fn flush(&mut self, lun: u32, user: u64) -> Result<(), Rejected<P::Memory>> {
+        self.submit(lun, Op::Flush, None, 0, 0, user)
+    }
+
+    /// Puts a command into the first submission queue. The device learns of it with [`ring`](Queue::ring).
+    #[inline]
+    pub fn submit(
+        &mut self,
+        lun: u32,
+        op: Op,
+        buffer: Option<Buffer<P::Memory>>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        self.submit_on(0, lun, op, buffer, slba, blocks, user)
+    }
+
+    /// Puts a command into the submission queue of index `sq`. The device learns of it with [`ring`](Queue::ring).
+    ///
+    /// `user` comes back with the completion. Range and state of the LUN are the device's to check.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    pub fn submit_on(
+        &mut self,
+        sq: usize,
+        lun: u32,
+        op: Op,
+        buffer: Option<Buffer<P::Memory>>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        let tick = self.tick;
+        if self.failed.is_some() {
+            return reject(SubmitError::Failed, buffer);
+        }
+        let count = self.sqs.len();
+        let Some(sq) = self.sqs.get_mut(sq) else {
+            return reject(SubmitError::NoSuchQueue { index: sq, count }, buffer);
+        };
+        let Some(&row) = sq.slots.lun(lun) else {
+            return reject(SubmitError::NotOpen(lun), buffer);
+        };
+        let opcode = match op {
+            Op::Read => NvmOpcode::READ,
+            Op::Write => NvmOpcode::WRITE,
+            Op::Flush => NvmOpcode::FLUSH,
+        };
+        let (iova, len) = match (&buffer, op) {
+            (_, Op::Flush) => (0, 0),
+            (Some(buffer), _) => (buffer.iova(), buffer.len()),
+            (None, _) => (0, 0),
+        };
+        let mut bytes = 0;
+        if op != Op::Flush {
+            if blocks.wrapping_sub(1) >= row.max_blocks {
+                return reject(
+                    SubmitError::Blocks {
+                        blocks,
+                        max: row.max_blocks,
+                    },
+                    buffer,
+                );
+            }
+            bytes = (blocks as usize) << row.shift;
+            if bytes > len {
+                return reject(SubmitError::Buffer { len, want: bytes }, buffer);
+            }
+        }
+        let at = match sq.slots.claim(lun) {
+            Ok(at) => at,
+            Err(why) => return reject(no_slot(why, lun), buffer),
+        };
+        let cid = sq.slots.fill(at, lun, buffer, user, tick);
+        let dword0 = u64::from(cid) << 16 | u64::from(opcode.0);
+        let entry: Entry = if op == Op::Flush {
+            [u64::from(row.nsid) << 32 | dword0, 0, 0, 0, 0, 0, 0, 0]
+        } else {
+            let (prp1, prp2) = sq.lists.build(at, iova, bytes);
+            [
+                u64::from(row.nsid) << 32 | dword0,
+                0,
+                0,
+                prp1,
+                prp2,
+                slba,
+                u64::from(blocks - 1),
+                0,
+            ]
+        };
+        sq.ring.push(entry);
+        Ok(())
+    }
+
+    /// Puts `command` as it is, but for its CID, into the submission queue of index `sq`: for tests of what a device
+    /// does with commands that this driver would not send. It is counted on `lun`, which must be open.
+    ///
+    /// # Safety
+    /// The device must not reach, through the command's pointers, memory that anybody else uses before the completion;
+    /// `buffer` is kept until then.
+    #[allow(unsafe_code)]
+    pub unsafe fn submit_raw(
+        &mut self,
+        sq: usize,
+        lun: u32,
+        mut command: Command,
+        buffer: Option<Buffer<P::Memory>>,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        if self.failed.is_some() {
+            return reject(SubmitError::Failed, buffer);
+        }
+        let count = self.sqs.len();
+        let Some(sq) = self.sqs.get_mut(sq) else {
+            return reject(SubmitError::NoSuchQueue { index: sq, count }, buffer);
+        };
+        let at = match sq.slots.claim(lun) {
+            Ok(at) => at,
+            Err(why) => return reject(no_slot(why, lun), buffer),
+        };
+        command
+            .cdw0
+            .set_cid(sq.slots.fill(at, lun, buffer, user, self.tick));
+        let mut entry: Entry = [0; 8];
+        entry.as_mut_bytes().copy_from_slice(command.as_bytes());
+        sq.ring.push(entry);
+        Ok(())
+    }
+
+    /// Tells the device of everything submitted since the last time: one doorbell write a submission queue.
+    #[inline]
+    pub fn ring(&mut self) {
+        for sq in &mut self.sqs {
+            sq.ring.ring(&self.pci);
+        }
+    }
+
+    /// Hands every command that has completed to `done`; returns how many there were.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        mut done: impl FnMut(Completed<P::Memory>),
+    ) -> Result<usize, QueueError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut count = 0;
+        let mut last = None;
+        while let Some(entry) = self.cq.peek() {
+            let index = entry.sqid.wrapping_sub(self.sqid);
+            let Some(sq) = self.sqs.get_mut(usize::from(index)) else {
+                return Err(self.fail_entry(entry, true));
+            };
+            let Some((user, lun, buffer)) = sq.slots.complete(entry.cid) else {
+                return Err(self.fail_entry(entry, false));
+            };
+            self.cq.advance();
+            count += 1;
+            last = Some((index, entry.sq_head));
+            done(Completed {
+                user,
+                lun,
+                sq: index,
+                status: entry.status(),
+                result: entry.result,
+                buffer,
+            });
+        }
+        if let Some((index, head)) = last {
+            let sq = &mut self.sqs[usize::from(index)];
+            if !sq.ring.note_head(head.into()) {
+                return Err(self.fail_head(index, head));
+            }
+            self.cq.acknowledge(&self.pci, self.batch);
+        }
+        Ok(count)
+    }
+
+    #[cold]
+    fn fail_entry(&mut self, entry: Completion, queue: bool) -> QueueError {
+        let (cqid, index, sqid) = (self.cqid, self.cq.head(), entry.sqid);
+        let error = if queue {
+            QueueError::UnknownQueue { cqid, index, sqid }
+        } else {
+            QueueError::UnknownCommand {
+                cqid,
+                index,
+                sqid,
+                cid: entry.cid,
+            }
+        };
+        *self.failed.get_or_insert(error)
+    }
+
+    #[cold]
+    fn fail_head(&mut self, index: u16, head: u16) -> QueueError {
+        let tail = self.sqs[usize::from(index)].ring.rung();
+        let error = QueueError::SqHead {
+            cqid: self.cqid,
+            sqid: self.sqid + index,
+            head,
+            tail,
+        };
+        *self.failed.get_or_insert(error)
+    }
+
+    /// Waits for the queue's interrupt until [`Pci::now_ns`] reaches `deadline_ns`; true when it came. A polled queue
+    /// has none: then it relaxes once and says true.
+    pub fn wait(&self, deadline_ns: u64) -> bool {
+        match self.config.vector {
+            Some(vector) => self.pci.wait_interrupt(vector, deadline_ns),
+            None => {
+                self.pci.relax();
+                true
+            }
+        }
+    }
+
+    /// Commands in flight.
+    pub fn len(&self) -> usize {
+        self.sqs
+            .iter()
+            .map(|sq| (sq.slots.capacity() - sq.slots.free()) as usize)
+            .sum()
+    }
+
+    /// True when no command is in flight.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Commands of `lun` in flight on this queue.
+    pub fn in_flight(&self, lun: u32) -> u32 {
+        self.sqs.iter().map(|sq| sq.slots.in_flight(lun)).sum()
+    }
+
+    /// Commands that each submission queue can hold: one less than its entries.
+    pub fn capacity(&self) -> u32 {
+        self.config.entries - 1
+    }
+
+    /// Identifier of the first submission queue; the others follow.
+    pub fn sqid(&self) -> u16 {
+        self.sqid
+    }
+
+    /// Identifier of the completion queue.
+    pub fn cqid(&self) -> u16 {
+        self.cqid
+    }
+
+    /// The configuration it was built with.
+    pub fn config(&self) -> &QueueConfig {
+        &self.config
+    }
+
+    /// The most bytes one command moves.
+    pub fn max_transfer(&self) -> usize {
+        self.max_transfer
+    }
+
+    /// Why the queue stopped, when it has.
+    pub fn failed(&self) -> Option<QueueError> {
+        self.failed
+    }
+
+    /// Ages the commands in flight by one. How often to call it is the caller's unit of a timeout: no clock is read
+    /// for an I/O.
+    pub fn tick(&mut self) {
+        self.tick = self.tick.wrapping_add(1);
+    }
+
+    /// The commands in flight, for a look at which are late.
+    pub fn outstanding(&self) -> impl Iterator<Item = Outstanding> {
+        self.sqs
+            .iter()
+            .zip(self.sqid..)
+            .flat_map(move |(sq, sqid)| {
+                sq.slots.iter().map(move |(cid, slot)| Outstanding {
+                    sqid,
+                    cid,
+                    lun: slot.lun,
+                    user: slot.user,
+                    age: self.tick.wrapping_sub(slot.tick),
+                })
+            })
+    }
+
+    /// Hands every command in flight to `done`, as aborted by the host. The device must have given them up.
+    pub(crate) fn cancel(&mut self, mut done: impl FnMut(Completed<P::Memory>)) {
+        for (sq, index) in self.sqs.iter_mut().zip(0..) {
+            let cids: Vec<u16> = sq.slots.iter().map(|(cid, _)| cid).collect();
+            for cid in cids {
+                if let Some((user, lun, buffer)) = sq.slots.complete(cid) {
+                    done(Completed {
+                        user,
+                        lun,
+                        sq: index,
+                        status: StatusCode::ABORTED_BY_HOST.into(),
+                        result: 0,
+                        buffer,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Empties the rings and stops the queue until [`restart`](Queue::restart). The device must have given it up.
+    pub(crate) fn take_down(&mut self) {
+        for sq in &mut self.sqs {
+            sq.ring.restart();
+        }
+        self.cq.restart();
+        self.failed = Some(QueueError::Down);
+        self.retired = true;
+    }
+
+    /// The device has taken the queue again, as new.
+    pub(crate) fn restart(&mut self) {
+        self.failed = None;
+        self.retired = false;
+    }
+
+    /// Whether the device has given the queue up, so that its memory may be freed.
+    pub(crate) fn set_retired(&mut self, retired: bool) {
+        self.retired = retired;
+    }
+
+    /// Set when the queue is dropped without being given back.
+    pub(crate) fn abandoned(&self) -> &Arc<AtomicBool> {
+        &self.abandoned
+    }
+
+    /// IOVA and entries of the completion queue.
+    pub(crate) fn cq_place(&self) -> (u64, u32) {
+        (self.cq.iova(), self.cq.entries())
+    }
+
+    /// IOVA and entries of each submission queue.
+    pub(crate) fn sq_places(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.sqs
+            .iter()
+            .map(|sq| (sq.ring.iova(), sq.ring.entries()))
+    }
+}
+
+impl<P: Pci> Drop for Queue<P> {
+    fn drop(&mut self) {
+        if self.retired {
+            return;
+        }
+        self.cq.leak();
+        for sq in &mut self.sqs {
+            sq.ring.leak();
+            sq.slots.leak();
+            sq.lists.leak();
+        }
+        self.abandoned.store(true, Ordering::Release);
+    }
+}
+
+#[cold]
+fn reject<M: Memory>(reason: SubmitError, buffer: Option<Buffer<M>>) -> Result<(), Rejected<M>> {
+    Err(Rejected { reason, buffer })
+}
+
+#[cold]
+fn no_slot(why: NoSlot, lun: u32) -> SubmitError {
+    match why {
+        NoSlot::QueueFull => SubmitError::QueueFull,
+        NoSlot::LunFull => SubmitError::LunFull,
+        NoSlot::NotOpen => SubmitError::NotOpen(lun),
+    }
+}
