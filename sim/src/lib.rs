@@ -1,6 +1,9 @@
 //! The simulated host around the card: PCIe root, host memory, media, time, and fio jobs in simulated time.
 
 pub mod axi;
+pub mod card;
+pub mod config;
+pub mod fake;
 pub mod host;
 pub mod link;
 pub mod lite;
@@ -9,7 +12,9 @@ pub mod master;
 pub mod media;
 pub mod memory;
 pub mod pattern;
+pub mod pci;
 pub mod pcie;
 pub mod rng;
 pub mod slave;
 pub mod time;
+pub mod world;

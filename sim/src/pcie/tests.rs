@@ -104,8 +104,8 @@ fn b_comes_at_once_and_the_data_later_and_in_order() {
     }
     assert_eq!(
         bench.master.take_done()[1].cycle,
-        34,
-        "32 + 1 beats, then B"
+        33,
+        "33 beats, then B"
     );
     bench.host.memory.read(iova, &mut seen);
     assert_eq!((seen[999], bench.host.interrupt_pending(5)), (0, false));

@@ -133,7 +133,7 @@ fn hostile_slaves_lose_and_mix_up_nothing() {
         let mut order = Vec::new();
         for n in 0..100u64 {
             let id = rng.below(8) as u32;
-            let (offset, bytes) = (rng.below(3000) as u64, 1 + rng.below(1000) as usize);
+            let (offset, bytes) = (rng.below(3000), 1 + rng.below(1000) as usize);
             // Reads from the lower half, writes to places of their own in the upper half.
             if rng.percent(50) {
                 let addr = 4096 * rng.below(8) + offset;
