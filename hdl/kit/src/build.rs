@@ -189,7 +189,13 @@ pub(crate) fn cur<R>(f: impl FnOnce(&mut Builder) -> R) -> R {
 /// Raises an error at the caller's place, in the module under construction.
 #[track_caller]
 pub(crate) fn fail(kind: ErrorKind, message: String) -> ! {
-    let at = place(std::panic::Location::caller());
+    fail_at(std::panic::Location::caller(), kind, message)
+}
+
+/// As [`fail`], for code in closures, where the caller's place does not reach.
+#[track_caller]
+pub(crate) fn fail_at(loc: Loc, kind: ErrorKind, message: String) -> ! {
+    let at = place(loc);
     let module = STACK
         .with(|s| {
             s.try_borrow()

@@ -1,5 +1,5 @@
 //! Bundles: structs of signals; port structs; streams.
-use crate::build::{Kind, cur, fail};
+use crate::build::{Kind, cur, fail, fail_at};
 use crate::error::ErrorKind;
 use crate::error::Loc;
 use crate::sig::{Operand, Sig, cat, lit, one_bit};
@@ -466,7 +466,8 @@ width!(i32, u32, u64, usize, u16, u8);
 pub(crate) fn make_ports<P: Bundle>(params: &P::Params, loc: Loc) -> P {
     P::make(params, &At::root(), &mut |at, w, role| {
         let Some(dir) = at.dir() else {
-            fail(
+            fail_at(
+                loc,
                 ErrorKind::Ports,
                 format!(
                     "port {} has no direction: mark it #[input] or #[output]",
@@ -475,10 +476,15 @@ pub(crate) fn make_ports<P: Bundle>(params: &P::Params, loc: Loc) -> P {
             )
         };
         if w == 0 {
-            fail(ErrorKind::Width, format!("port {} of 0 bits", at.name()));
+            fail_at(
+                loc,
+                ErrorKind::Width,
+                format!("port {} of 0 bits", at.name()),
+            );
         }
         if !crate::name::is_identifier(at.name()) || crate::name::is_reserved(at.name()) {
-            fail(
+            fail_at(
+                loc,
                 ErrorKind::Name,
                 format!(
                     "port `{}` is a reserved word or no Verilog identifier: rename the field",
@@ -488,7 +494,8 @@ pub(crate) fn make_ports<P: Bundle>(params: &P::Params, loc: Loc) -> P {
         }
         let name = at.name().to_string();
         if !cur(|b| b.names.claim(&name)) {
-            fail(
+            fail_at(
+                loc,
                 ErrorKind::Name,
                 format!("two ports are called {name}: rename a field"),
             );

@@ -1,7 +1,7 @@
 //! Finished modules, black boxes, instances.
-use crate::build::{Builder, Inst, Kind, construct, cur, fail};
+use crate::build::{Builder, Inst, Kind, construct, cur, fail, fail_at};
 use crate::bundle::{At, Bundle, Dir, Role, make_ports};
-use crate::error::{Error, ErrorKind, catch, place};
+use crate::error::{Error, ErrorKind, Loc, catch, place};
 use crate::{analyze, emit};
 use std::collections::BTreeMap;
 use std::panic::Location;
@@ -104,10 +104,20 @@ pub fn module<P: Bundle>(
     params: &P::Params,
     body: impl FnOnce(P),
 ) -> Module {
-    let loc = Location::caller();
-    let name = name.as_ref();
+    module_at(Location::caller(), name.as_ref(), doc, params, body)
+}
+
+#[track_caller]
+fn module_at<P: Bundle>(
+    loc: Loc,
+    name: &str,
+    doc: &str,
+    params: &P::Params,
+    body: impl FnOnce(P),
+) -> Module {
     if !crate::name::is_identifier(name) || crate::name::is_reserved(name) {
-        fail(
+        fail_at(
+            loc,
             ErrorKind::Name,
             format!("module name `{name}` is a reserved word or no Verilog identifier"),
         );
@@ -140,13 +150,15 @@ pub fn module<P: Bundle>(
 }
 
 /// As [`module`], with a construction error as a value.
+#[track_caller]
 pub fn try_module<P: Bundle>(
     name: impl AsRef<str>,
     doc: &str,
     params: &P::Params,
     body: impl FnOnce(P),
 ) -> Result<Module, Error> {
-    catch(|| module(name, doc, params, body))
+    let loc = Location::caller();
+    catch(|| module_at(loc, name.as_ref(), doc, params, body))
 }
 
 /// A module whose body is elsewhere. `paths` lists (input port, output port) pairs that are connected within a cycle.
@@ -241,7 +253,8 @@ pub fn instance<P: Bundle>(name: &str, module: &Module, params: &P::Params) -> P
             let have = module.ports().get(number).map_or("nothing".into(), |p| {
                 format!("{} of {} bits", p.name, p.width)
             });
-            fail(
+            fail_at(
+                loc,
                 ErrorKind::Ports,
                 format!(
                     "instance {name}: port {number} is {} of {w} bits here, but {have} in module {}",

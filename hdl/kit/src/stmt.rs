@@ -354,7 +354,11 @@ impl Switch {
 
     /// Statements for any of several values.
     #[track_caller]
-    pub fn is_any<T: Operand, R>(&mut self, values: impl IntoIterator<Item = T>, body: impl FnOnce() -> R) {
+    pub fn is_any<T: Operand, R>(
+        &mut self,
+        values: impl IntoIterator<Item = T>,
+        body: impl FnOnce() -> R,
+    ) {
         let mut ids = vec![];
         for v in values {
             let v = v.sig(self.sel.w);

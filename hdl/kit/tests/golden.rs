@@ -11,7 +11,12 @@ fn check(m: &Module) {
         }
         let want = std::fs::read_to_string(&path).unwrap_or_default();
         for (i, (a, b)) in text.lines().zip(want.lines()).enumerate() {
-            assert_eq!(a, b, "{name}:{}: emitted (left) differs from the golden file", i + 1);
+            assert_eq!(
+                a,
+                b,
+                "{name}:{}: emitted (left) differs from the golden file",
+                i + 1
+            );
         }
         assert_eq!(text.len(), want.len(), "{name}: lengths differ");
     }
@@ -29,11 +34,18 @@ fn kitchen_sink() {
 
 #[test]
 fn the_same_bytes_every_time() {
-    assert_eq!(common::kitchen_sink().files(), common::kitchen_sink().files());
+    assert_eq!(
+        common::kitchen_sink().files(),
+        common::kitchen_sink().files()
+    );
 }
 
 #[test]
 fn children_come_first_and_once() {
-    let names: Vec<String> = common::pair(&common::Config { slots: 4 }).files().into_iter().map(|f| f.0).collect();
+    let names: Vec<String> = common::pair(&common::Config { slots: 4 })
+        .files()
+        .into_iter()
+        .map(|f| f.0)
+        .collect();
     assert_eq!(names, ["fifo_4.v", "fifo_pair.v"]);
 }
