@@ -1,0 +1,79 @@
+//! P2: judges the LUN at hand, admits its head, and decides who is next.
+
+use super::engine::Engine;
+use super::row::QUANTUM_SHIFT;
+use crate::interfaces::{Op, Rule};
+use weir_kit::*;
+
+/// What P2 did with the LUN at hand.
+#[derive(Clone, Copy)]
+pub(super) struct Admission {
+    /// Its head left the list, to execute or (discard) to its CQ.
+    pub admit: Sig,
+    /// Its head goes to execute.
+    pub execute: Sig,
+    /// Its head is thrown away.
+    pub discard: Sig,
+}
+
+/// One judgement of `cur`.
+#[hw]
+pub(super) fn admit(e: &Engine) -> Admission {
+    let (p, row, new, link) = (&e.p, &e.row, &e.new_row, &e.link);
+    let mine = e.turn_admit & e.peeked & e.cur_valid & !e.walk_turn & (e.discard_turn | !e.discarding);
+    let eligible = row.eligible(&e.limits);
+    let tag_left = e.tag_valid & e.executing.lt(e.tag_depth);
+    let can = e.discard_turn | (tag_left & !e.exec_valid);
+    let admit = mine & eligible & can;
+    let drop = mine & !eligible;
+    let execute = admit & !e.discard_turn;
+    let discard = admit & e.discard_turn;
+
+    comment("deficit round robin: a new quantum when the rest does not cover the head, so every visit admits");
+    let weighted = e.rule.is(Rule::Weighted);
+    let cost = row.head_cost;
+    let short = row.deficit.lt(cost.zext(row.deficit.width()));
+    let refilled = cat(&[row.weight, row.deficit.trunc(QUANTUM_SHIFT)]);
+    let budget = short.mux(refilled, row.deficit);
+    let rest = budget - cost.zext(budget.width());
+    let covers_next = rest.ge(link.cost.zext(rest.width()));
+    let last = row.parked.eq(1);
+
+    let is_write = e.info.op.is(Op::Write);
+    let more_in_flight = row.in_flight + 1;
+    let others_wait = p.work.valid;
+    let gives_way = execute & weighted & !covers_next & others_wait;
+    when(admit, || {
+        e.row_write.set(1);
+        new.parked.set(row.parked - 1);
+        new.head.set(link.slot);
+        new.head_cost.set(link.cost);
+        new.head_flush.set(link.flush);
+    });
+    when(execute, || {
+        new.in_flight.set(more_in_flight);
+        when(is_write, || new.writes.set(row.writes + 1));
+        when(more_in_flight.gt(row.peak), || new.peak.set(more_in_flight));
+        new.deficit.set((weighted & !last).mux(rest, 0));
+
+        e.executing.set(e.executing + 1);
+        e.tag_valid.set(0);
+        e.exec_valid.set(1);
+        e.exec.slot.set(row.head);
+        e.exec.sq.set(e.info.sq);
+        e.exec.lun.set(e.cur);
+        e.exec.tag.set(e.tag);
+        e.exec.op.set(e.info.op);
+    });
+    when(drop, || e.row_write.set(1));
+
+    comment("cur stays while it can go on and nobody waits, or its quantum lasts");
+    e.judged.set(admit | drop);
+    e.stay.set(admit & e.new_eligible & (!others_wait | (weighted & covers_next)));
+    e.defer(admit & !last & !link.counted, new, gives_way & e.new_eligible, e.executing + execute.zext(e.executing.width()));
+
+    assert("admission_below_depth", !execute | row.in_flight.lt(row.depth));
+    assert("admission_below_tag_depth", !execute | e.executing.lt(e.tag_depth));
+    assert("deficit_covers_head", !(execute & weighted) | budget.ge(cost.zext(budget.width())));
+    Admission { admit, execute, discard }
+}
