@@ -1,6 +1,9 @@
 //! The Weir card: an NVMe controller whose gateware meters every LUN. A file per block.
 #![forbid(unsafe_code)]
 
+pub mod axi_id_map;
 pub mod config;
+pub mod dma;
+pub mod host_port;
 pub mod interfaces;
 pub mod lun_engine;
