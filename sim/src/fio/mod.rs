@@ -17,13 +17,25 @@
 //! Trim, zoned devices, I/O logs, thinktime, rate in bytes, block size mixes by percentage: refused by name, see
 //! [`options::TABLE`].
 
+pub mod block;
+pub mod device;
+pub mod expect;
 pub mod generator;
 pub mod offsets;
 pub mod options;
 pub mod parse;
 pub mod plan;
+pub mod results;
+pub mod run;
+pub mod stats;
 pub mod value;
 
+#[cfg(test)]
+mod tests;
+
+pub use device::{Command, Completion, Control, Device, DeviceError, LunCardStats};
 pub use generator::{Generator, Io, Next, Op};
 pub use parse::{Error, JobFile, parse, parse_with_env};
 pub use plan::{Instance, Plan, PlanOptions, plan};
+pub use results::Results;
+pub use run::{Event, Progress, RunOptions, run};

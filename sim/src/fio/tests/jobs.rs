@@ -1,0 +1,1 @@
+//! The job files of the repository, and malformed ones.
