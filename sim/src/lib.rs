@@ -3,6 +3,7 @@
 pub mod axi;
 pub mod card;
 pub mod config;
+pub mod device;
 pub mod fake;
 pub mod host;
 pub mod link;

@@ -8,6 +8,8 @@ use std::rc::Rc;
 use weir_driver::{AllocError, Memory, Pci};
 use weir_nvme::registers::{ALL_ONES, BAR0_SIZE};
 
+use crate::device::Clock;
+use crate::fio::DeviceError;
 use crate::memory::PAGE;
 use crate::time::{CYCLE_NS, cycles};
 use crate::world::{World, WorldError};
@@ -76,6 +78,17 @@ impl SimPci {
                 None
             }
         }
+    }
+}
+
+impl Clock for SimPci {
+    fn pass(&mut self, until_ns: u64) -> Result<(), DeviceError> {
+        self.advance(until_ns);
+        self.take_error().map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    fn watch(&mut self, outstanding: u64, progress: bool) {
+        self.world_mut().watch(outstanding, progress);
     }
 }
 
@@ -192,7 +205,10 @@ mod tests {
             vectors: 4,
             ..WorldConfig::new(Media::equal_luns(1, 8, Latency::Fixed(0)))
         };
-        let shape = Shape { data_bytes: 32, id_bits: 4 };
+        let shape = Shape {
+            data_bytes: 32,
+            id_bits: 4,
+        };
         let mut world = World::new(Box::new(FakeCard::new(shape, flaw)), &config).unwrap();
         world.reset(2).unwrap();
         SimPci::new(world)
@@ -208,7 +224,10 @@ mod tests {
         assert_eq!(table.len(), PAGE);
         // A copy from media, its descriptor written through the pointer that a driver has.
         let iova = table.iova();
-        for (n, word) in [0, 0, iova + 1024, 512, iova + 2048, 77, 0, 0].into_iter().enumerate() {
+        for (n, word) in [0, 0, iova + 1024, 512, iova + 2048, 77, 0, 0]
+            .into_iter()
+            .enumerate()
+        {
             // SAFETY: eight aligned words inside the page, and no reference to it exists.
             unsafe { table.ptr().cast::<u64>().add(n).write_volatile(word) };
         }
@@ -220,7 +239,10 @@ mod tests {
         assert!(pci.wait_interrupt(1, start + 100_000));
         assert!((1000..3000).contains(&(pci.now_ns() - start)));
         // SAFETY: inside the page, aligned, no reference.
-        assert_eq!(unsafe { table.ptr().cast::<u64>().add(2048 / 8).read_volatile() }, 77);
+        assert_eq!(
+            unsafe { table.ptr().cast::<u64>().add(2048 / 8).read_volatile() },
+            77
+        );
         assert!(!pci.wait_interrupt(1, pci.now_ns() + 1000));
         drop(table);
         assert!(!pci.world_mut().host().memory.covers(iova, 1));
@@ -231,7 +253,10 @@ mod tests {
     fn a_failed_world_reads_all_ones_and_time_goes_on() {
         let pci = pci(Flaw::Mute);
         assert_eq!(pci.read32(0x1c), ALL_ONES);
-        assert!(matches!(pci.take_error(), Some(WorldError::NoAnswer { .. })));
+        assert!(matches!(
+            pci.take_error(),
+            Some(WorldError::NoAnswer { .. })
+        ));
         let before = pci.now_ns();
         pci.relax();
         assert!(pci.now_ns() > before);
