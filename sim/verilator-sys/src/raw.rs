@@ -244,9 +244,9 @@ impl Instance {
         unsafe {
             let p = self.base.add(offset as usize);
             match width {
-                ..=8 => u64::from(p.read()),
-                ..=16 => u64::from(p.cast::<u16>().read()),
-                ..=32 => u64::from(p.cast::<u32>().read()),
+                0..=8 => u64::from(p.read()),
+                9..=16 => u64::from(p.cast::<u16>().read()),
+                17..=32 => u64::from(p.cast::<u32>().read()),
                 _ => p.cast::<u64>().read(),
             }
         }
@@ -258,9 +258,9 @@ impl Instance {
         unsafe {
             let p = self.base.add(offset as usize);
             match width {
-                ..=8 => p.write(value as u8),
-                ..=16 => p.cast::<u16>().write(value as u16),
-                ..=32 => p.cast::<u32>().write(value as u32),
+                0..=8 => p.write(value as u8),
+                9..=16 => p.cast::<u16>().write(value as u16),
+                17..=32 => p.cast::<u32>().write(value as u32),
                 _ => p.cast::<u64>().write(value),
             }
         }

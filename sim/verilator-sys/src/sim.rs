@@ -265,10 +265,10 @@ impl Model {
 /// Bytes in which Verilator keeps a port of `width` bits.
 fn storage(width: u32) -> u32 {
     match width {
-        ..=8 => 1,
-        ..=16 => 2,
-        ..=32 => 4,
-        ..=64 => 8,
+        0..=8 => 1,
+        9..=16 => 2,
+        17..=32 => 4,
+        33..=64 => 8,
         _ => width.div_ceil(32) * 4,
     }
 }

@@ -340,11 +340,10 @@ fn ports_by_name() -> Result {
         .collect();
     assert!(names.contains(&("count", 8, Dir::Output)) && names.contains(&("en", 1, Dir::Input)));
     // Names that C++ or Verilator has to change.
-    let odd =
-        "module odd(input clk, input new, input a__b, output y); assign y = new & a__b; endmodule";
+    let odd = "module odd(input clk, input delete, input a__b, output y); assign y = delete & a__b; endmodule";
     let mut sim = Model::build(&Spec::new("odd", [("odd.v", odd)]))?.instance(1)?;
-    let (new, ab, y) = (sim.input("new")?, sim.input("a__b")?, sim.output("y")?);
-    sim.set(new, 1);
+    let (delete, ab, y) = (sim.input("delete")?, sim.input("a__b")?, sim.output("y")?);
+    sim.set(delete, 1);
     sim.set(ab, 1);
     sim.eval();
     assert!(sim.is(y));
