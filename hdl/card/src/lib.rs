@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod axi_id_map;
+pub mod bitmap;
 pub mod config;
 pub mod dma;
+pub mod find;
 pub mod host_port;
 pub mod interfaces;
 pub mod lun_engine;

@@ -1,0 +1,572 @@
+//! A set of numbers with round-robin find-first: allocator of tags and slots, and work set of queues, LUNs and CQs.
+//!
+//! ```text
+//!              +--------------------------+
+//!   put ------>| waiting words -> cur ----|--> take (stream)
+//!   limit ---->|   (RAM or flops)         |--> count
+//!   clear ---->|                          |--> error_double_put, error_range
+//!              +--------------------------+
+//! ```
+//!
+//! `put` sets a bit (frees a tag, says that a queue has work), `take` hands a set bit out and clears it. One put and one take
+//! every cycle, sustained. A put is never refused; a put of a bit that is set, or of a number that is none, is flagged and
+//! otherwise has no effect.
+//!
+//! # How it picks
+//! Bits are taken a word at a time: a whole word moves into `cur`, which is drained lowest bit first, while new puts of that word
+//! collect behind it. The next word is the first above the last one that holds a bit, around. So a bit waits for at most two
+//! takings of any other: round robin without a pointer a bit.
+//!
+//! - Up to [`FLOP_BITS`] bits (`set in flops`): one word. A put into the empty set is offered in the next cycle.
+//! - More (`words in RAM`): two copies of the words in RAM, each with one read and one write port: puts read one (read, set,
+//!   write), fetches the other. A fetch takes a whole word, so it writes nothing: clearing the word's flop in `has` empties it,
+//!   and a word whose flop is clear reads as zero. Hence no initial fill of an empty set, and one RAM write a cycle is enough.
+//!   Stages: find (`has` -> `sel`), read (`sel` -> `fetched`), `cur`, `out`. A put into the empty set goes straight to `cur`.
+//!
+//! | from put to its offer | flops | RAM |
+//! |---|---|---|
+//! | the set is empty | 1 cycle | 3 cycles |
+//! | something is ahead of it | +1 a take | 6 cycles, +1 a take |
+//!
+//! `count` and the errors follow a put by 1 cycle in flops, 2 in RAM. A put and a take of the same number in one cycle: the take
+//! comes first.
+//!
+//! # Limit
+//! Only numbers below `limit` are offered; bits above stay set. When `limit` changes, an offer may be withdrawn (the one
+//! exception to the rule of streams). In RAM the change first returns the words held in flops, through the put port's free
+//! cycles: no offers for about two words' worth of cycles.
+//!
+//! # Invariants
+//! Every set bit is in exactly one of: RAM (word with `has` or `sel`), `fetched`, `cur`, `stash`, `out`. `has` and `sel` never
+//! name the same word.
+
+use crate::find::{encode, lowest, thermometer};
+use weir_kit::*;
+
+/// Largest set kept wholly in flops.
+pub const FLOP_BITS: u32 = 64;
+
+/// What a bitmap is built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BitmapConfig {
+    /// Numbers 0 to `bits` - 1; 2 to 16384.
+    pub bits: u32,
+    /// After reset and clear every bit is set, else none is.
+    pub full: bool,
+    /// `limit` acts; else it is ignored and costs nothing.
+    pub limited: bool,
+}
+
+impl BitmapConfig {
+    /// An allocator: full, without limit.
+    pub fn allocator(bits: u32) -> Self {
+        BitmapConfig {
+            bits: bits.max(2),
+            full: true,
+            limited: false,
+        }
+    }
+    /// A work set: empty, without limit.
+    pub fn work(bits: u32) -> Self {
+        BitmapConfig {
+            bits: bits.max(2),
+            full: false,
+            limited: false,
+        }
+    }
+    /// Bits of a number.
+    pub fn index_bits(&self) -> u32 {
+        clog2(self.bits as u64)
+    }
+    /// Bits that count 0 to `bits`.
+    pub fn count_bits(&self) -> u32 {
+        bits_for(self.bits as u64)
+    }
+    /// Bits of a word in RAM: about the square root of `bits`, since logic grows with words and with their width.
+    fn word_bits(&self) -> u32 {
+        1 << self.index_bits().div_ceil(2)
+    }
+    fn module_name(&self, what: &str) -> String {
+        let start = if self.full { "full" } else { "empty" };
+        let limit = if self.limited { "_limit" } else { "" };
+        format!("{what}_{}_{start}{limit}", self.bits)
+    }
+}
+
+/// A number that a set may hold.
+#[derive(Bundle, Clone, Copy)]
+#[bundle(params = BitmapConfig)]
+pub struct Index {
+    /// 0 to bits - 1.
+    #[bits(p.index_bits())]
+    pub index: Sig,
+}
+
+/// A put, as a pulse.
+#[derive(Bundle, Clone, Copy)]
+#[bundle(params = BitmapConfig)]
+pub struct Put {
+    /// Put this cycle.
+    #[bits(1)]
+    pub valid: Sig,
+    /// What.
+    #[bits(p.index_bits())]
+    pub index: Sig,
+}
+
+/// Ports of [`bitmap`].
+#[derive(Bundle, Clone, Copy)]
+#[bundle(params = BitmapConfig)]
+pub struct BitmapPorts {
+    /// Pulse: back to the state after reset.
+    #[input]
+    #[bits(1)]
+    pub clear: Sig,
+    /// Not ready after reset or clear: no puts now.
+    #[output]
+    #[bits(1)]
+    pub clearing: Sig,
+    /// Sets a bit.
+    #[input]
+    pub put: Put,
+    /// Hands a set bit out and clears it.
+    #[output]
+    pub take: Stream<Index>,
+    /// Only numbers below this are offered; 0 to bits.
+    #[input]
+    #[bits(p.count_bits())]
+    pub limit: Sig,
+    /// Bits that are set, offered one included.
+    #[output]
+    #[bits(p.count_bits())]
+    pub count: Sig,
+    /// Pulse: a bit was put that was set already; the put had no effect.
+    #[output]
+    #[bits(1)]
+    pub error_double_put: Sig,
+    /// Pulse: a number of bits or more was put; the put had no effect.
+    #[output]
+    #[bits(1)]
+    pub error_range: Sig,
+    /// With inputs held, nothing would change.
+    #[output]
+    #[bits(1)]
+    pub idle: Sig,
+}
+
+/// The bitmap: see the module's text.
+#[track_caller]
+pub fn bitmap(c: &BitmapConfig) -> Module {
+    let name = c.module_name("bitmap");
+    if c.bits <= FLOP_BITS {
+        let doc = "A set of numbers in flops with round-robin find-first: one put and one take every cycle.";
+        module(name, doc, c, |p| set_in_flops(p, c))
+    } else {
+        let doc = "A set of numbers in RAM words with round-robin find-first: one put and one take every cycle.";
+        module(name, doc, c, |p| words_in_ram(p, c))
+    }
+}
+
+/// Counts the set bits.
+#[hw]
+fn count_set(p: &BitmapPorts, c: &BitmapConfig, added: Sig) -> Sig {
+    let start = if c.full { c.bits } else { 0 };
+    let set_count = reg(c.count_bits(), start);
+    let taken = p.take.fire();
+    when(added & !taken, || set_count.set(set_count + 1));
+    when(taken & !added, || set_count.set(set_count - 1));
+    when(p.clear, || set_count.set(start));
+    p.count.set(set_count);
+    set_count
+}
+
+/// 1 bit: the number exists.
+fn in_range(c: &BitmapConfig, index: Sig) -> Sig {
+    if c.bits.is_power_of_two() {
+        lit(1, 1)
+    } else {
+        index.lt(c.bits)
+    }
+}
+
+/// Low `n` bits set, of `w`.
+fn ones(n: u32, w: u32) -> Sig {
+    let words: Vec<u64> = (0..w.div_ceil(64))
+        .map(|i| (0..64).filter(|b| i * 64 + b < n).map(|b| 1 << b).sum())
+        .collect();
+    lit_words(&words, w)
+}
+
+#[hw]
+fn set_in_flops(p: BitmapPorts, c: &BitmapConfig) {
+    let n = c.bits;
+    let start = if c.full { ones(n, n) } else { lit(0, n) };
+    comment("Bits not in cur or out.");
+    let waiting = reg(n, 0);
+    comment("Bits of this round, taken lowest first.");
+    let cur = reg(n, start);
+    let out_valid = reg(1, 0);
+    let out_index = reg_nr(c.index_bits());
+
+    // The limit, as a mask of what may be offered.
+    let mask = c.limited.then(|| {
+        let allowed = reg(n, lit(0, n));
+        allowed.set(thermometer(p.limit, n));
+        allowed
+    });
+    let may_offer = |index: Sig| mask.map_or(lit(1, 1), |m| m.index(index));
+    let offered = if c.limited {
+        out_valid & may_offer(out_index)
+    } else {
+        out_valid
+    };
+    p.take.offer(offered, &Index { index: out_index });
+    let out_free = !offered | p.take.ready;
+
+    // A put: of a bit that is not set.
+    let exists = in_range(c, p.put.index);
+    let in_out = out_valid & out_index.eq(p.put.index) & !p.take.fire();
+    let is_set = (waiting | cur).index(p.put.index) | in_out;
+    let added = p.put.valid & exists & !is_set;
+    let straight = added & cur.none() & out_free & may_offer(p.put.index);
+    let put_bit = onehot(p.put.index, n) & (added & !straight).repeat(n);
+
+    // Out takes the lowest of cur; an emptied cur takes what waits.
+    let first = lowest(cur);
+    let first_index = encode(first.onehot);
+    let offer = cur.any() | straight;
+    when(out_free, || out_valid.set(offer));
+    when(out_free & offer, || {
+        out_index.set(cur.any().mux(first_index, p.put.index))
+    });
+    let remaining = out_free.mux(first.rest, cur);
+    let pool = waiting | put_bit;
+    match mask {
+        Some(mask) => {
+            let returned = onehot(out_index, n) & (out_valid & !offered).repeat(n);
+            let kept = remaining & mask;
+            let behind = pool | (remaining & !mask) | returned;
+            let refill = kept.none().repeat(n) & mask;
+            cur.set(kept | (behind & refill));
+            waiting.set(behind & !refill);
+        }
+        None => {
+            unused(p.limit);
+            let refill = remaining.none();
+            cur.set(refill.mux(pool, remaining));
+            waiting.set(refill.mux(lit(0, n), pool));
+        }
+    }
+    when(p.clear, || {
+        waiting.set(0);
+        cur.set(start);
+        out_valid.set(0);
+    });
+
+    count_set(&p, c, added);
+    let double_put = reg(1, 0);
+    double_put.set(p.put.valid & exists & is_set & !p.clear);
+    p.error_double_put.set(double_put);
+    let bad_put = reg(1, 0);
+    bad_put.set(p.put.valid & !exists & !p.clear);
+    p.error_range.set(bad_put);
+    p.clearing.set(lit(0, 1));
+    let moves = match mask {
+        Some(mask) => {
+            let limit_moves =
+                (out_valid & !offered) | (cur & !mask).any() | mask.ne(thermometer(p.limit, n));
+            (cur.any() & !out_valid) | (cur.none() & (waiting & mask).any()) | limit_moves
+        }
+        None => cur.any() & !out_valid,
+    };
+    p.idle.set(!(moves | double_put | bad_put));
+
+    assert(
+        "a_bit_is_in_one_place",
+        (waiting & cur).none() & !(out_valid & (waiting | cur).index(out_index)),
+    );
+}
+
+/// What the limit adds to [`words_in_ram`].
+#[derive(Clone, Copy)]
+struct Limit {
+    /// The limit in force.
+    now: Sig,
+    /// The word that it cuts.
+    word: Sig,
+    /// What of that word was fetched but may not be offered.
+    stash: Sig,
+    /// The limit changes: no offers, and what is held goes back to RAM.
+    resizing: Sig,
+}
+
+impl Limit {
+    #[hw]
+    fn new(c: &BitmapConfig) -> Limit {
+        let low_bits = clog2(c.word_bits() as u64);
+        let limit_now = reg(c.count_bits(), c.bits);
+        let limit_word = limit_now.bits(low_bits, c.count_bits() - low_bits);
+        comment("Fetched bits of the limit's word that may not be offered.");
+        let stash = reg(c.word_bits(), 0);
+        let resizing = reg(1, 0);
+        Limit {
+            now: limit_now,
+            word: limit_word,
+            stash,
+            resizing,
+        }
+    }
+
+    /// 1 bit: `word` is the one that the limit cuts.
+    fn cuts(&self, word: Sig) -> Sig {
+        self.word.eq(word.zext(self.word.width()))
+    }
+}
+
+#[hw]
+fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
+    let w = c.word_bits();
+    let m = c.bits.div_ceil(w);
+    let low_bits = clog2(w as u64);
+    let word_bits = clog2(m as u64);
+
+    comment("Words that hold a bit in RAM; the RAM's word means something only then.");
+    let has = reg(m, 0);
+    comment("The word to be fetched next, onehot.");
+    let sel = reg(m, 0);
+    let fetched_valid = reg(1, 0);
+    let fetched_word = reg_nr(word_bits);
+    comment("A put that met its word while it was being read.");
+    let fetched_extra = reg_nr(w);
+    comment("The word being drained, lowest bit first.");
+    let cur = reg(w, 0);
+    let cur_word = reg_nr(word_bits);
+    let out_valid = reg(1, 0);
+    let out_index = reg_nr(c.index_bits());
+    let put_copy = Mem::new(m as u64, w);
+    let fetch_copy = Mem::new(m as u64, w);
+    let limit = c.limited.then(|| Limit::new(c));
+    if limit.is_none() {
+        unused(p.limit);
+    }
+
+    // Out. While the limit changes it goes back through the put port's free cycles.
+    let offered = limit.map_or(out_valid, |l| out_valid & !l.resizing);
+    p.take.offer(offered, &Index { index: out_index });
+    let give_back = limit.map(|l| l.resizing & out_valid & !p.put.valid);
+    let out_free = match give_back {
+        Some(give_back) => !out_valid | (offered & p.take.ready) | give_back,
+        None => !out_valid | p.take.ready,
+    };
+
+    // Put, first cycle: read the word. After reset the fill goes over the words in the same way.
+    let exists = in_range(c, p.put.index);
+    let filling = c.full.then(|| reg(1, 1));
+    let fill_word = c.full.then(|| reg(word_bits, 0));
+    let new_put = filling.map_or(p.put.valid & exists, |f| p.put.valid & exists & !f);
+    let feed_index = if c.limited {
+        p.put.valid.mux(p.put.index, out_index)
+    } else {
+        p.put.index
+    };
+    let feed_bit = feed_index.trunc(low_bits);
+    let index_word = feed_index.bits(low_bits, word_bits);
+    let feed_word = match (filling, fill_word) {
+        (Some(filling), Some(fill_word)) => filling.mux(fill_word, index_word),
+        _ => index_word,
+    };
+    let feed = [Some(new_put), give_back, filling]
+        .into_iter()
+        .flatten()
+        .reduce(|a, b| a | b)
+        .unwrap_or(new_put);
+
+    // Second cycle: set the bit.
+    let put_valid = reg(1, 0);
+    let put_new = reg_nr(1);
+    let put_word = reg_nr(word_bits);
+    let put_bit = reg_nr(low_bits);
+    put_valid.set(feed);
+    put_new.set(new_put);
+    when(feed, || {
+        put_word.set(feed_word);
+        put_bit.set(feed_bit);
+    });
+    let put_fill = filling.map(|f| {
+        let put_fill = reg(1, 0);
+        put_fill.set(f & !p.clear);
+        put_fill
+    });
+    let read_word = put_copy.read(feed, feed_word);
+    comment("The word written last, for a put that read it at that time.");
+    let written = reg_nr(w);
+    let just_written = reg_nr(1);
+    let live = (has | sel).index(put_word);
+    let old_word = just_written.mux(written, read_word) & live.repeat(w);
+
+    // Where the bit is already.
+    let fetch = wire(1);
+    let sel_word = encode(sel);
+    let fetch_word = fetch_copy.read(fetch, sel_word);
+    let fetched = fetch_word | fetched_extra;
+    let in_ram = old_word.index(put_bit);
+    let in_cur = cur_word.eq(put_word) & cur.index(put_bit);
+    let in_out = out_valid & out_index.eq(cat(&[put_word, put_bit]));
+    let in_hand = limit.map_or(in_cur | in_out, |l| {
+        in_cur | in_out | (l.cuts(put_word) & l.stash.index(put_bit))
+    });
+    let in_fetched = fetched_valid & fetched_word.eq(put_word) & fetched.index(put_bit);
+    let is_set = in_ram | in_hand | in_fetched;
+    let is_bit = put_fill.map_or(!(in_hand | in_fetched), |f| !(in_hand | in_fetched | f));
+    let new_bit = onehot(put_bit, w) & is_bit.repeat(w);
+
+    // Out takes the lowest bit of cur; an emptied cur takes the fetched word, or the put itself when there is none.
+    let first = lowest(cur);
+    let first_index = cat(&[cur_word, encode(first.onehot)]);
+    when(out_free, || out_valid.set(cur.any()));
+    when(out_free & cur.any(), || out_index.set(first_index));
+    let remaining = out_free.mux(first.rest, cur);
+    let cur_free = cur.none() | (out_free & first.rest.none());
+    let load = cur_free & fetched_valid;
+    let may_offer = limit.map(|l| {
+        let put_below = reg_nr(1);
+        put_below.set(feed_index.zext(c.count_bits()).lt(l.now));
+        put_below & !l.resizing
+    });
+    let alone = put_valid & cur_free & !(live | in_hand | fetched_valid);
+    let straight = [may_offer, put_fill.map(|f| !f)]
+        .into_iter()
+        .flatten()
+        .fold(alone, |a, b| a & b);
+    let to_cur = match limit {
+        Some(l) => {
+            comment("Bits below the limit in the word that it cuts.");
+            let below = reg(w, 0);
+            below.set(thermometer(l.now.trunc(low_bits), w));
+            let cut = l.cuts(fetched_word);
+            let back = l.resizing & cur_free & !fetched_valid & l.stash.any();
+            when(load & cut, || l.stash.set(l.stash | (fetched & !below)));
+            when(back, || {
+                l.stash.set(0);
+                cur_word.set(l.word.resize(word_bits));
+            });
+            when(p.clear, || l.stash.set(0));
+            (fetched & (below | (!cut).repeat(w)) & load.repeat(w)) | (l.stash & back.repeat(w))
+        }
+        None => fetched & load.repeat(w),
+    };
+    cur.set(cur_free.mux(to_cur | (new_bit & straight.repeat(w)), remaining));
+    when(load, || cur_word.set(fetched_word));
+    when(straight, || cur_word.set(put_word));
+
+    // The write: the word with the bit set. A put into the word that is being read joins it behind the read instead.
+    let any_sel = sel.any();
+    fetch.set(any_sel & (!fetched_valid | load));
+    let join = put_valid & fetch & sel.index(put_word);
+    let write = put_valid & !join & !straight;
+    let with_bit = old_word | new_bit;
+    let new_word = put_fill.map_or(with_bit, |f| {
+        with_bit | full_word(c, put_word) & f.repeat(w)
+    });
+    put_copy.write(write, put_word, new_word);
+    fetch_copy.write(write, put_word, new_word);
+    written.set(new_word);
+    just_written.set(write & put_word.eq(feed_word));
+    fetched_valid.set(fetch | (fetched_valid & !load));
+    when(fetch, || {
+        fetched_word.set(sel_word);
+        fetched_extra.set(new_bit & join.repeat(w));
+    });
+
+    // Find: the first word above the last one that holds a bit, around.
+    let busy_filling = filling.zip(put_fill).map(|(a, b)| a | b);
+    let eligible = match limit {
+        Some(l) => {
+            comment("Words that the limit leaves.");
+            let allowed = reg(m, 0);
+            allowed.set(cat(&(0..m)
+                .rev()
+                .map(|i| if i == 0 { lit(1, 1) } else { l.word.ge(i) })
+                .collect::<Vec<_>>()));
+            has & allowed
+        }
+        None => has,
+    };
+    let round = reg(m, 0);
+    let ahead = eligible & round;
+    let choice = lowest(ahead.any().mux(ahead, eligible));
+    let sel_free = !any_sel | fetch;
+    let held_up = [busy_filling, limit.map(|l| l.resizing)]
+        .into_iter()
+        .flatten()
+        .reduce(|a, b| a | b);
+    let find = held_up.map_or(sel_free, |h| sel_free & !h);
+    let chosen = choice.onehot & find.repeat(m);
+    when(sel_free, || sel.set(chosen));
+    when(find & eligible.any(), || round.set(choice.above));
+    has.set((has | (onehot(put_word, m) & write.repeat(m) & !sel)) & !chosen);
+
+    if let Some(l) = limit {
+        let drained = !out_valid & cur.none() & l.stash.none() & !fetched_valid & !any_sel;
+        let changed = p.limit.ne(l.now);
+        when(busy_filling.map_or(changed, |b| changed & !b), || {
+            l.resizing.set(1)
+        });
+        when(l.resizing & drained, || {
+            l.now.set(p.limit);
+            l.resizing.set(changed);
+        });
+        when(p.clear, || l.resizing.set(0));
+    }
+    if let (Some(filling), Some(fill_word)) = (filling, fill_word) {
+        let last = fill_word.eq(m - 1);
+        when(filling, || {
+            fill_word.set(last.mux(0, fill_word + 1));
+            filling.set(!last);
+        });
+        when(p.clear, || {
+            fill_word.set(0);
+            filling.set(1);
+        });
+    }
+    when(p.clear, || {
+        has.set(0);
+        sel.set(0);
+        fetched_valid.set(0);
+        cur.set(0);
+        out_valid.set(0);
+        put_valid.set(0);
+    });
+
+    count_set(&p, c, put_valid & put_new & !is_set);
+    let double_put = reg(1, 0);
+    double_put.set(put_valid & put_new & is_set & !p.clear);
+    p.error_double_put.set(double_put);
+    // Both errors come two cycles after the put.
+    let bad_put = reg(1, 0);
+    let bad_put_late = reg(1, 0);
+    bad_put.set(p.put.valid & !exists & !p.clear);
+    bad_put_late.set(bad_put & !p.clear);
+    p.error_range.set(bad_put_late);
+    p.clearing.set(busy_filling.unwrap_or(lit(0, 1)));
+    let moves = (cur.any() & !out_valid)
+        | (fetched_valid & cur.none())
+        | (any_sel & !fetched_valid)
+        | (eligible.any() & !any_sel);
+    let puts = put_valid | double_put | bad_put | bad_put_late;
+    let rest = [busy_filling, limit.map(|l| l.resizing | p.limit.ne(l.now))];
+    p.idle
+        .set(!rest.into_iter().flatten().fold(moves | puts, |a, b| a | b));
+
+    assert("has_and_sel_are_apart", (has & sel).none());
+    assert("sel_is_one_word", lowest(sel).rest.none());
+}
+
+/// Word `number` of a full set; the last one may be partial.
+fn full_word(c: &BitmapConfig, number: Sig) -> Sig {
+    let w = c.word_bits();
+    match c.bits % w {
+        0 => ones(w, w),
+        left => number.eq(c.bits / w).mux(ones(left, w), ones(w, w)),
+    }
+}
