@@ -16,12 +16,12 @@
 //!
 //! ```no_run
 //! # use weir_driver::*;
-//! # fn example<P: Pci>(pci: P) -> Result<(), Box<dyn std::error::Error>> where P::Memory: std::fmt::Debug {
+//! # fn example<P: Pci>(pci: P) -> Result<(), Box<dyn std::error::Error>> {
 //! let mut controller = Controller::new(pci, Options::default())?;
 //! let mut queue = controller.create_queue(&QueueConfig::default())?;
 //! queue.open(&controller.luns()[0])?;
 //! let buffer = controller.buffer(4096)?;
-//! queue.read(0, buffer, 0, 8, 42).map_err(|rejected| rejected.reason)?;
+//! queue.read(0, buffer, 0, 8, 42)?;
 //! queue.ring();
 //! while !queue.is_empty() {
 //!     queue.poll(|done| println!("{} {:?}", done.user, done.status))?;

@@ -6,6 +6,7 @@ use crate::pci::{AllocError, Pci};
 use crate::prp::PrpLists;
 use crate::ring::{CqRing, Entry, SqRing};
 use crate::slots::{NoSlot, OpenError, Slots};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
@@ -102,8 +103,6 @@ pub enum SubmitError {
 }
 
 /// A command that was not accepted, and its buffer.
-#[derive(Debug, thiserror::Error)]
-#[error("{reason}")]
 pub struct Rejected<M> {
     /// Why.
     pub reason: SubmitError,
@@ -111,8 +110,24 @@ pub struct Rejected<M> {
     pub buffer: Option<Buffer<M>>,
 }
 
+impl<M> fmt::Debug for Rejected<M> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Rejected")
+            .field("reason", &self.reason)
+            .field("buffer", &self.buffer)
+            .finish()
+    }
+}
+
+impl<M> fmt::Display for Rejected<M> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl<M> std::error::Error for Rejected<M> {}
+
 /// A completed command.
-#[derive(Debug)]
 pub struct Completed<M> {
     /// The token given on submission.
     pub user: u64,
@@ -126,6 +141,19 @@ pub struct Completed<M> {
     pub result: u32,
     /// The buffer given on submission.
     pub buffer: Option<Buffer<M>>,
+}
+
+impl<M> fmt::Debug for Completed<M> {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_struct("Completed")
+            .field("user", &self.user)
+            .field("lun", &self.lun)
+            .field("sq", &self.sq)
+            .field("status", &self.status)
+            .field("result", &self.result)
+            .field("buffer", &self.buffer)
+            .finish()
+    }
 }
 
 /// The device broke the protocol on this queue. The queue stops: it takes no more commands and reports no more

@@ -56,8 +56,7 @@ impl<P: Pci> Controller<P> {
                     .collect();
                 for lun in others {
                     let now = self.lun_statistics(lun)?;
-                    let seen = watch.seen.contains_key(&lun);
-                    progress |= watch.progress(lun, now) && seen;
+                    progress |= watch.progress(lun, now);
                 }
             }
             if progress {
