@@ -220,14 +220,32 @@ pub fn cat(parts: &[Sig]) -> Sig {
     for p in parts {
         own(*p);
     }
+    let w = parts.iter().map(|p| p.w).sum();
     match parts {
         [] => fail(ErrorKind::Width, "cat of nothing".into()),
         [one] => *one,
-        _ => expr(
-            Kind::Cat(parts.iter().map(|p| p.id).collect()),
-            parts.iter().map(|p| p.w).sum(),
-        ),
+        _ => match joined(parts, w) {
+            Some(v) => expr(Kind::Lit(v, None), w),
+            None => expr(Kind::Cat(parts.iter().map(|p| p.id).collect()), w),
+        },
     }
+}
+
+/// The words of a concatenation of literals.
+#[track_caller]
+fn joined(parts: &[Sig], w: u32) -> Option<Vec<u64>> {
+    let mut out = vec![0u64; w.div_ceil(64) as usize];
+    let mut at = 0;
+    for p in parts.iter().rev() {
+        let Kind::Lit(v, None) = cur(|b| b.kind(*p).clone()) else {
+            return None;
+        };
+        for i in (0..p.w).filter(|i| v[(i / 64) as usize] >> (i % 64) & 1 == 1) {
+            out[((at + i) / 64) as usize] |= 1 << ((at + i) % 64);
+        }
+        at += p.w;
+    }
+    Some(out)
 }
 
 /// The bits needed to number `n` things (at least 1).
@@ -333,35 +351,107 @@ fn bin(op: Bin, a: Sig, b: impl Operand) -> Sig {
         1
     };
     if let Some(known) = fold(op, a, b) {
-        return lit(known as u128, 1);
+        return known;
     }
     expr(Kind::Bin(op, a.id, b.id), w)
 }
 
-/// Comparisons with a bound that are always true or false: Verilog tools reject them.
-fn fold(op: Bin, a: Sig, b: Sig) -> Option<bool> {
-    cur(|c| match c.kind(b) {
-        Kind::Lit(v, _) => {
-            let zero = v.iter().all(|x| *x == 0);
-            let max = v.iter().map(|x| x.count_ones()).sum::<u32>() == a.w;
-            match op {
-                Bin::Lt if zero => Some(false),
-                Bin::Ge if zero => Some(true),
-                Bin::Gt if max => Some(false),
-                Bin::Le if max => Some(true),
-                _ => None,
-            }
-        }
+/// What needs no logic: operations with constants, and comparisons that tools reject as always true or false.
+#[track_caller]
+fn fold(op: Bin, a: Sig, b: Sig) -> Option<Sig> {
+    let words = |s: Sig| {
+        cur(|c| match c.kind(s) {
+            Kind::Lit(v, _) => Some(v.clone()),
+            _ => None,
+        })
+    };
+    let zero = |v: &[u64]| v.iter().all(|x| *x == 0);
+    let ones = |v: &[u64]| v.iter().map(|x| x.count_ones()).sum::<u32>() == a.w;
+    let (va, vb) = (words(a), words(b));
+    if let (Some(va), Some(vb)) = (&va, &vb) {
+        return constant(op, va, vb, a.w);
+    }
+    if let (Some(v), true) = (&va, matches!(op, Bin::And | Bin::Or | Bin::Xor | Bin::Add))
+        && (zero(v) || ones(v))
+    {
+        return fold(op, b, a);
+    }
+    let mirrored = match op {
+        Bin::Lt => Bin::Gt,
+        Bin::Gt => Bin::Lt,
+        Bin::Le => Bin::Ge,
+        Bin::Ge => Bin::Le,
+        same => same,
+    };
+    if mirrored != op && va.is_some() {
+        return Some(bin(mirrored, b, a));
+    }
+    let v = vb?;
+    match op {
+        Bin::And if zero(&v) => Some(b),
+        Bin::And if ones(&v) => Some(a),
+        Bin::Or if zero(&v) => Some(a),
+        Bin::Or if ones(&v) => Some(b),
+        Bin::Xor | Bin::Add | Bin::Sub if zero(&v) => Some(a),
+        Bin::Lt if zero(&v) => Some(lit(0, 1)),
+        Bin::Ge if zero(&v) => Some(lit(1, 1)),
+        Bin::Gt if ones(&v) => Some(lit(0, 1)),
+        Bin::Le if ones(&v) => Some(lit(1, 1)),
+        Bin::Eq | Bin::Ne if a.w == 1 => Some(if zero(&v) == (op == Bin::Ne) { a } else { !a }),
         _ => None,
-    })
+    }
+}
+
+/// An operation on two literals.
+#[track_caller]
+fn constant(op: Bin, a: &[u64], b: &[u64], w: u32) -> Option<Sig> {
+    let order = a.iter().rev().cmp(b.iter().rev());
+    let mut carry = op == Bin::Sub;
+    let mut add = |x: u64, y: u64| {
+        let (s, over) = x.overflowing_add(y);
+        let (s, more) = s.overflowing_add(carry as u64);
+        carry = over || more;
+        s
+    };
+    let pairs = a.iter().zip(b);
+    let mut v: Vec<u64> = match op {
+        Bin::And => pairs.map(|(x, y)| x & y).collect(),
+        Bin::Or => pairs.map(|(x, y)| x | y).collect(),
+        Bin::Xor => pairs.map(|(x, y)| x ^ y).collect(),
+        Bin::Add => pairs.map(|(x, y)| add(*x, *y)).collect(),
+        Bin::Sub => pairs.map(|(x, y)| add(*x, !y)).collect(),
+        Bin::Eq => return Some(lit(order.is_eq() as u128, 1)),
+        Bin::Ne => return Some(lit(order.is_ne() as u128, 1)),
+        Bin::Lt => return Some(lit(order.is_lt() as u128, 1)),
+        Bin::Le => return Some(lit(order.is_le() as u128, 1)),
+        Bin::Gt => return Some(lit(order.is_gt() as u128, 1)),
+        Bin::Ge => return Some(lit(order.is_ge() as u128, 1)),
+        Bin::Shl | Bin::Shr => return None,
+    };
+    cut(&mut v, w);
+    Some(expr(Kind::Lit(v, None), w))
+}
+
+/// Clears what lies above `w` bits.
+fn cut(v: &mut [u64], w: u32) {
+    if let (Some(last), true) = (v.last_mut(), !w.is_multiple_of(64)) {
+        *last &= (1 << (w % 64)) - 1;
+    }
 }
 
 #[track_caller]
 fn shift(left: bool, a: Sig, n: impl Operand) -> Sig {
     own(a);
-    let Some(k) = n.constant() else {
-        let n = n.sig(1);
+    let mut by = n.constant();
+    let n = n.sig(128);
+    if by.is_none() {
         own(n);
+        by = cur(|b| b.constant(n));
+    }
+    if cur(|b| matches!(b.kind(a), Kind::Lit(v, _) if v.iter().all(|x| *x == 0))) {
+        return a;
+    }
+    let Some(k) = by else {
         return expr(
             Kind::Bin(if left { Bin::Shl } else { Bin::Shr }, a.id, n.id),
             a.w,
@@ -431,13 +521,14 @@ impl Not for Sig {
     #[track_caller]
     fn not(self) -> Sig {
         own(self);
-        let twice = cur(|b| match b.kind(self) {
-            Kind::Un(Un::Not, a) => Some(*a),
-            _ => None,
-        });
-        match twice {
-            Some(id) => Sig { id, ..self },
-            None => expr(Kind::Un(Un::Not, self.id), self.w),
+        match cur(|b| b.kind(self).clone()) {
+            Kind::Un(Un::Not, id) => Sig { id, ..self },
+            Kind::Lit(v, _) => {
+                let mut v: Vec<u64> = v.iter().map(|x| !x).collect();
+                cut(&mut v, self.w);
+                expr(Kind::Lit(v, None), self.w)
+            }
+            _ => expr(Kind::Un(Un::Not, self.id), self.w),
         }
     }
 }
@@ -475,10 +566,16 @@ impl Sig {
     #[track_caller]
     fn reduce(self, op: Un) -> Sig {
         own(self);
-        if self.w == 1 {
-            self
-        } else {
-            expr(Kind::Un(op, self.id), 1)
+        let known = match cur(|b| b.kind(self).clone()) {
+            Kind::Lit(v, _) => Some(v.iter().map(|x| x.count_ones()).sum::<u32>()),
+            _ => None,
+        };
+        match (known, op) {
+            _ if self.w == 1 => self,
+            (Some(n), Un::Any) => lit((n > 0) as u128, 1),
+            (Some(n), Un::All) => lit((n == self.w) as u128, 1),
+            (Some(n), Un::Parity) => lit((n % 2) as u128, 1),
+            _ => expr(Kind::Un(op, self.id), 1),
         }
     }
     /// 1 bit: any bit is set.
@@ -579,6 +676,9 @@ impl Sig {
         match n {
             0 => fail(ErrorKind::Width, "repeat(0)".into()),
             1 => self,
+            _ if cur(|b| matches!(b.kind(self), Kind::Lit(_, None))) => {
+                cat(&vec![self; n as usize])
+            }
             _ => expr(Kind::Rep(self.id, n), self.w * n),
         }
     }
@@ -643,9 +743,11 @@ impl Sig {
         }
         word_check(self.w, idx, w);
         if w == 1 {
-            self.index(idx)
-        } else {
-            expr(Kind::Word(self.id, idx.id), w)
+            return self.index(idx);
+        }
+        match cur(|b| b.constant(idx)) {
+            Some(i) if (i as u32) < self.w / w => self.bits(i as u32 * w, w),
+            _ => expr(Kind::Word(self.id, idx.id), w),
         }
     }
 

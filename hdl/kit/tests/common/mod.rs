@@ -177,7 +177,7 @@ pub struct SinkPorts {
     picked: Sig,
     /// Set bits.
     #[output]
-    #[bits(9)]
+    #[bits(6)]
     ones: Sig,
     /// Reserved words are only a trouble of whole names.
     #[output]
@@ -236,7 +236,7 @@ pub fn kitchen_sink() -> Module {
             let hot = onehot(io.sel, 4);
             let also = select_onehot(hot, &io.lane);
             io.picked.set(picked ^ also ^ from_lut ^ from_two);
-            io.ones.set(io.wide.count_ones());
+            io.ones.set(io.strobe.count_ones());
 
             // Parts of a register, and a name that Verilog reserves.
             let table = reg(256, 0);

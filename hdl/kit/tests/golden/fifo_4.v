@@ -48,12 +48,8 @@ module fifo_4 (
     end
   end
   always @(posedge clk) begin
-    if (push) begin
-      tail <= tail + 2'd1;
-    end
-    if (pop) begin
-      head <= head + 2'd1;
-    end
+    if (push) tail <= tail + 2'd1;
+    if (pop) head <= head + 2'd1;
     // Both at once leave the count alone.
     if (push & ~pop) begin
       count <= count + 3'd1;

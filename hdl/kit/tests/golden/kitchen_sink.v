@@ -44,7 +44,7 @@ module kitchen_sink (
   // The lane.
   output wire [7:0] picked,
   // Set bits.
-  output wire [8:0] ones,
+  output wire [5:0] ones,
   // Reserved words are only a trouble of whole names.
   output wire [2:0] reg_type
 );
@@ -79,122 +79,20 @@ module kitchen_sink (
   end
   wire [3:0] hot = 4'd1 << sel;
   wire [7:0] also = ({8{hot[0]}} & lane_0) | ({8{hot[1]}} & lane_1) | ({8{hot[2]}} & lane_2) | ({8{hot[3]}} & lane_3);
-  wire [3:0] n1 = {1'd0, {1'd0, {1'd0, wide[0]} + {1'd0, wide[1]}} + {1'd0, {1'd0, wide[2]} + {1'd0, wide[3]}}} + {1'd0,
-      {1'd0, {1'd0, wide[4]} + {1'd0, wide[5]}} + {1'd0, {1'd0, wide[6]} + {1'd0, wide[7]}}};
-  wire [3:0] n2 = {1'd0, {1'd0, {1'd0, wide[8]} + {1'd0, wide[9]}} + {1'd0, {1'd0, wide[10]} + {1'd0, wide[11]}}} +
-      {1'd0, {1'd0, {1'd0, wide[12]} + {1'd0, wide[13]}} + {1'd0, {1'd0, wide[14]} + {1'd0, wide[15]}}};
-  wire [3:0] n3 = {1'd0, {1'd0, {1'd0, wide[16]} + {1'd0, wide[17]}} + {1'd0, {1'd0, wide[18]} + {1'd0, wide[19]}}} +
-      {1'd0, {1'd0, {1'd0, wide[20]} + {1'd0, wide[21]}} + {1'd0, {1'd0, wide[22]} + {1'd0, wide[23]}}};
-  wire [3:0] n4 = {1'd0, {1'd0, {1'd0, wide[24]} + {1'd0, wide[25]}} + {1'd0, {1'd0, wide[26]} + {1'd0, wide[27]}}} +
-      {1'd0, {1'd0, {1'd0, wide[28]} + {1'd0, wide[29]}} + {1'd0, {1'd0, wide[30]} + {1'd0, wide[31]}}};
-  wire [3:0] n5 = {1'd0, {1'd0, {1'd0, wide[32]} + {1'd0, wide[33]}} + {1'd0, {1'd0, wide[34]} + {1'd0, wide[35]}}} +
-      {1'd0, {1'd0, {1'd0, wide[36]} + {1'd0, wide[37]}} + {1'd0, {1'd0, wide[38]} + {1'd0, wide[39]}}};
-  wire [3:0] n6 = {1'd0, {1'd0, {1'd0, wide[40]} + {1'd0, wide[41]}} + {1'd0, {1'd0, wide[42]} + {1'd0, wide[43]}}} +
-      {1'd0, {1'd0, {1'd0, wide[44]} + {1'd0, wide[45]}} + {1'd0, {1'd0, wide[46]} + {1'd0, wide[47]}}};
-  wire [3:0] n7 = {1'd0, {1'd0, {1'd0, wide[48]} + {1'd0, wide[49]}} + {1'd0, {1'd0, wide[50]} + {1'd0, wide[51]}}} +
-      {1'd0, {1'd0, {1'd0, wide[52]} + {1'd0, wide[53]}} + {1'd0, {1'd0, wide[54]} + {1'd0, wide[55]}}};
-  wire [3:0] n8 = {1'd0, {1'd0, {1'd0, wide[56]} + {1'd0, wide[57]}} + {1'd0, {1'd0, wide[58]} + {1'd0, wide[59]}}} +
-      {1'd0, {1'd0, {1'd0, wide[60]} + {1'd0, wide[61]}} + {1'd0, {1'd0, wide[62]} + {1'd0, wide[63]}}};
-  wire [3:0] n9 = {1'd0, {1'd0, {1'd0, wide[64]} + {1'd0, wide[65]}} + {1'd0, {1'd0, wide[66]} + {1'd0, wide[67]}}} +
-      {1'd0, {1'd0, {1'd0, wide[68]} + {1'd0, wide[69]}} + {1'd0, {1'd0, wide[70]} + {1'd0, wide[71]}}};
-  wire [3:0] n10 = {1'd0, {1'd0, {1'd0, wide[72]} + {1'd0, wide[73]}} + {1'd0, {1'd0, wide[74]} + {1'd0, wide[75]}}} +
-      {1'd0, {1'd0, {1'd0, wide[76]} + {1'd0, wide[77]}} + {1'd0, {1'd0, wide[78]} + {1'd0, wide[79]}}};
-  wire [3:0] n11 = {1'd0, {1'd0, {1'd0, wide[80]} + {1'd0, wide[81]}} + {1'd0, {1'd0, wide[82]} + {1'd0, wide[83]}}} +
-      {1'd0, {1'd0, {1'd0, wide[84]} + {1'd0, wide[85]}} + {1'd0, {1'd0, wide[86]} + {1'd0, wide[87]}}};
-  wire [3:0] n12 = {1'd0, {1'd0, {1'd0, wide[88]} + {1'd0, wide[89]}} + {1'd0, {1'd0, wide[90]} + {1'd0, wide[91]}}} +
-      {1'd0, {1'd0, {1'd0, wide[92]} + {1'd0, wide[93]}} + {1'd0, {1'd0, wide[94]} + {1'd0, wide[95]}}};
-  wire [3:0] n13 = {1'd0, {1'd0, {1'd0, wide[100]} + {1'd0, wide[101]}} + {1'd0, {1'd0, wide[102]} + {1'd0,
-      wide[103]}}};
-  wire [3:0] n14 = {1'd0, {1'd0, {1'd0, wide[96]} + {1'd0, wide[97]}} + {1'd0, {1'd0, wide[98]} + {1'd0, wide[99]}}} +
-      n13;
-  wire [3:0] n15 = {1'd0, {1'd0, {1'd0, wide[104]} + {1'd0, wide[105]}} + {1'd0, {1'd0, wide[106]} + {1'd0,
-      wide[107]}}};
-  wire [3:0] n16 = {1'd0, {1'd0, {1'd0, wide[108]} + {1'd0, wide[109]}} + {1'd0, {1'd0, wide[110]} + {1'd0,
-      wide[111]}}};
-  wire [3:0] n17 = {1'd0, {1'd0, {1'd0, wide[112]} + {1'd0, wide[113]}} + {1'd0, {1'd0, wide[114]} + {1'd0,
-      wide[115]}}};
-  wire [3:0] n18 = {1'd0, {1'd0, {1'd0, wide[116]} + {1'd0, wide[117]}} + {1'd0, {1'd0, wide[118]} + {1'd0,
-      wide[119]}}};
-  wire [3:0] n19 = {1'd0, {1'd0, {1'd0, wide[120]} + {1'd0, wide[121]}} + {1'd0, {1'd0, wide[122]} + {1'd0,
-      wide[123]}}};
-  wire [3:0] n20 = {1'd0, {1'd0, {1'd0, wide[124]} + {1'd0, wide[125]}} + {1'd0, {1'd0, wide[126]} + {1'd0,
-      wide[127]}}};
-  wire [3:0] n21 = {1'd0, {1'd0, {1'd0, wide[128]} + {1'd0, wide[129]}} + {1'd0, {1'd0, wide[130]} + {1'd0,
-      wide[131]}}};
-  wire [3:0] n22 = {1'd0, {1'd0, {1'd0, wide[132]} + {1'd0, wide[133]}} + {1'd0, {1'd0, wide[134]} + {1'd0,
-      wide[135]}}};
-  wire [3:0] n23 = {1'd0, {1'd0, {1'd0, wide[136]} + {1'd0, wide[137]}} + {1'd0, {1'd0, wide[138]} + {1'd0,
-      wide[139]}}};
-  wire [3:0] n24 = {1'd0, {1'd0, {1'd0, wide[140]} + {1'd0, wide[141]}} + {1'd0, {1'd0, wide[142]} + {1'd0,
-      wide[143]}}};
-  wire [3:0] n25 = {1'd0, {1'd0, {1'd0, wide[144]} + {1'd0, wide[145]}} + {1'd0, {1'd0, wide[146]} + {1'd0,
-      wide[147]}}};
-  wire [3:0] n26 = {1'd0, {1'd0, {1'd0, wide[148]} + {1'd0, wide[149]}} + {1'd0, {1'd0, wide[150]} + {1'd0,
-      wide[151]}}};
-  wire [3:0] n27 = {1'd0, {1'd0, {1'd0, wide[152]} + {1'd0, wide[153]}} + {1'd0, {1'd0, wide[154]} + {1'd0,
-      wide[155]}}};
-  wire [3:0] n28 = {1'd0, {1'd0, {1'd0, wide[156]} + {1'd0, wide[157]}} + {1'd0, {1'd0, wide[158]} + {1'd0,
-      wide[159]}}};
-  wire [3:0] n29 = {1'd0, {1'd0, {1'd0, wide[160]} + {1'd0, wide[161]}} + {1'd0, {1'd0, wide[162]} + {1'd0,
-      wide[163]}}};
-  wire [3:0] n30 = {1'd0, {1'd0, {1'd0, wide[164]} + {1'd0, wide[165]}} + {1'd0, {1'd0, wide[166]} + {1'd0,
-      wide[167]}}};
-  wire [3:0] n31 = {1'd0, {1'd0, {1'd0, wide[168]} + {1'd0, wide[169]}} + {1'd0, {1'd0, wide[170]} + {1'd0,
-      wide[171]}}};
-  wire [3:0] n32 = {1'd0, {1'd0, {1'd0, wide[172]} + {1'd0, wide[173]}} + {1'd0, {1'd0, wide[174]} + {1'd0,
-      wide[175]}}};
-  wire [3:0] n33 = {1'd0, {1'd0, {1'd0, wide[176]} + {1'd0, wide[177]}} + {1'd0, {1'd0, wide[178]} + {1'd0,
-      wide[179]}}};
-  wire [3:0] n34 = {1'd0, {1'd0, {1'd0, wide[180]} + {1'd0, wide[181]}} + {1'd0, {1'd0, wide[182]} + {1'd0,
-      wide[183]}}};
-  wire [3:0] n35 = {1'd0, {1'd0, {1'd0, wide[184]} + {1'd0, wide[185]}} + {1'd0, {1'd0, wide[186]} + {1'd0,
-      wide[187]}}};
-  wire [3:0] n36 = {1'd0, {1'd0, {1'd0, wide[188]} + {1'd0, wide[189]}} + {1'd0, {1'd0, wide[190]} + {1'd0,
-      wide[191]}}};
-  wire [3:0] n37 = {1'd0, {1'd0, {1'd0, wide[192]} + {1'd0, wide[193]}} + {1'd0, {1'd0, wide[194]} + {1'd0,
-      wide[195]}}};
-  wire [3:0] n38 = {1'd0, {1'd0, {1'd0, wide[196]} + {1'd0, wide[197]}} + {1'd0, {1'd0, wide[198]} + {1'd0,
-      wide[199]}}};
-  wire [3:0] n39 = {1'd0, {1'd0, {1'd0, wide[200]} + {1'd0, wide[201]}} + {1'd0, {1'd0, wide[202]} + {1'd0,
-      wide[203]}}};
-  wire [3:0] n40 = {1'd0, {1'd0, {1'd0, wide[204]} + {1'd0, wide[205]}} + {1'd0, {1'd0, wide[206]} + {1'd0,
-      wide[207]}}};
-  wire [3:0] n41 = {1'd0, {1'd0, {1'd0, wide[208]} + {1'd0, wide[209]}} + {1'd0, {1'd0, wide[210]} + {1'd0,
-      wide[211]}}};
-  wire [3:0] n42 = {1'd0, {1'd0, {1'd0, wide[212]} + {1'd0, wide[213]}} + {1'd0, {1'd0, wide[214]} + {1'd0,
-      wide[215]}}};
-  wire [3:0] n43 = {1'd0, {1'd0, {1'd0, wide[216]} + {1'd0, wide[217]}} + {1'd0, {1'd0, wide[218]} + {1'd0,
-      wide[219]}}};
-  wire [3:0] n44 = {1'd0, {1'd0, {1'd0, wide[220]} + {1'd0, wide[221]}} + {1'd0, {1'd0, wide[222]} + {1'd0,
-      wide[223]}}};
-  wire [3:0] n45 = {1'd0, {1'd0, {1'd0, wide[224]} + {1'd0, wide[225]}} + {1'd0, {1'd0, wide[226]} + {1'd0,
-      wide[227]}}};
-  wire [3:0] n46 = {1'd0, {1'd0, {1'd0, wide[228]} + {1'd0, wide[229]}} + {1'd0, {1'd0, wide[230]} + {1'd0,
-      wide[231]}}};
-  wire [3:0] n47 = {1'd0, {1'd0, {1'd0, wide[232]} + {1'd0, wide[233]}} + {1'd0, {1'd0, wide[234]} + {1'd0,
-      wide[235]}}};
-  wire [3:0] n48 = {1'd0, {1'd0, {1'd0, wide[236]} + {1'd0, wide[237]}} + {1'd0, {1'd0, wide[238]} + {1'd0,
-      wide[239]}}};
-  wire [3:0] n49 = {1'd0, {1'd0, {1'd0, wide[240]} + {1'd0, wide[241]}} + {1'd0, {1'd0, wide[242]} + {1'd0,
-      wide[243]}}};
-  wire [3:0] n50 = {1'd0, {1'd0, {1'd0, wide[244]} + {1'd0, wide[245]}} + {1'd0, {1'd0, wide[246]} + {1'd0,
-      wide[247]}}};
-  wire [3:0] n51 = {1'd0, {1'd0, {1'd0, wide[248]} + {1'd0, wide[249]}} + {1'd0, {1'd0, wide[250]} + {1'd0,
-      wide[251]}}};
-  wire [3:0] n52 = {1'd0, {1'd0, {1'd0, wide[252]} + {1'd0, wide[253]}} + {1'd0, {1'd0, wide[254]} + {1'd0,
-      wide[255]}}};
-  wire [6:0] n53 = {1'd0, {1'd0, {1'd0, n1} + {1'd0, n2}} + {1'd0, {1'd0, n3} + {1'd0, n4}}} + {1'd0, {1'd0, {1'd0, n5}
-      + {1'd0, n6}} + {1'd0, {1'd0, n7} + {1'd0, n8}}};
-  wire [6:0] n54 = {1'd0, {1'd0, {1'd0, n9} + {1'd0, n10}} + {1'd0, {1'd0, n11} + {1'd0, n12}}} + {1'd0, {1'd0, {1'd0,
-      n14} + {1'd0, n15 + n16}} + {1'd0, {1'd0, n17 + n18} + {1'd0, n19 + n20}}};
-  wire [6:0] n55 = {1'd0, {1'd0, {1'd0, n21 + n22} + {1'd0, n23 + n24}} + {1'd0, {1'd0, n25 + n26} + {1'd0, n27 +
-      n28}}};
-  wire [6:0] n56 = {1'd0, {1'd0, {1'd0, n29 + n30} + {1'd0, n31 + n32}} + {1'd0, {1'd0, n33 + n34} + {1'd0, n35 +
-      n36}}};
-  wire [6:0] n57 = {1'd0, {1'd0, {1'd0, n37 + n38} + {1'd0, n39 + n40}} + {1'd0, {1'd0, n41 + n42} + {1'd0, n43 +
-      n44}}};
-  wire [6:0] n58 = {1'd0, {1'd0, {1'd0, n45 + n46} + {1'd0, n47 + n48}} + {1'd0, {1'd0, n49 + n50} + {1'd0, n51 +
-      n52}}};
+  wire [3:0] n1 = {1'd0, {1'd0, {1'd0, strobe[0]} + {1'd0, strobe[1]}} + {1'd0, {1'd0, strobe[2]} + {1'd0, strobe[3]}}};
+  wire [3:0] n2 = {1'd0, {1'd0, {1'd0, strobe[4]} + {1'd0, strobe[5]}} + {1'd0, {1'd0, strobe[6]} + {1'd0, strobe[7]}}};
+  wire [3:0] n3 = {1'd0, {1'd0, {1'd0, strobe[8]} + {1'd0, strobe[9]}} + {1'd0, {1'd0, strobe[10]} + {1'd0,
+      strobe[11]}}};
+  wire [3:0] n4 = {1'd0, {1'd0, {1'd0, strobe[12]} + {1'd0, strobe[13]}} + {1'd0, {1'd0, strobe[14]} + {1'd0,
+      strobe[15]}}};
+  wire [3:0] n5 = {1'd0, {1'd0, {1'd0, strobe[16]} + {1'd0, strobe[17]}} + {1'd0, {1'd0, strobe[18]} + {1'd0,
+      strobe[19]}}};
+  wire [3:0] n6 = {1'd0, {1'd0, {1'd0, strobe[20]} + {1'd0, strobe[21]}} + {1'd0, {1'd0, strobe[22]} + {1'd0,
+      strobe[23]}}};
+  wire [3:0] n7 = {1'd0, {1'd0, {1'd0, strobe[24]} + {1'd0, strobe[25]}} + {1'd0, {1'd0, strobe[26]} + {1'd0,
+      strobe[27]}}};
+  wire [3:0] n8 = {1'd0, {1'd0, {1'd0, strobe[28]} + {1'd0, strobe[29]}} + {1'd0, {1'd0, strobe[30]} + {1'd0,
+      strobe[31]}}};
   reg  [255:0] table_;
   wire bit_ = table_[at];
   reg  [3:0] wire_;
@@ -202,10 +100,8 @@ module kitchen_sink (
   wire [8:0] sum = {1'd0, lane_0} + {1'd0, lane_1};
   wire top = sum[8] & (lane_2 < lane_3) & bit_;
   wire [255:0] shifted = (wide << at) | {3'd0, wide[255:3]} | {wide[5:0], 250'd0};
-  wire [255:0] n59 = wide + shifted;
-  wire [19:0] sliced = n59[29:10];
-  wire [255:0] n60 = {from_bram[99:0] ^ from_bram[255:156], from_old, from_rom[59:0], shifted[60:0], sliced, top, level,
-      num_valid & num_ready};
+  wire [255:0] n9 = wide + shifted;
+  wire [19:0] sliced = n9[29:10];
   reg  flag0_seen;
   reg  flag1_seen;
   wire [7:0] u_cell_d;
@@ -214,24 +110,17 @@ module kitchen_sink (
   assign flags_0_done = flag0_seen;
   assign flags_1_done = flag1_seen;
   assign num_ready = (&num_data) | (num_data == 5'd3);
-  assign out = n60;
+  assign out = {from_bram[99:0] ^ from_bram[255:156], from_old, from_rom[59:0], shifted[60:0], sliced, top, level,
+      num_valid & num_ready};
   assign picked = picked_1 ^ also ^ from_lut ^ from_two;
-  assign ones = {1'd0, {1'd0, n53} + {1'd0, n54}} + {1'd0, {1'd0, n55 + n56} + {1'd0, n57 + n58}};
+  assign ones = {1'd0, {1'd0, n1 + n2} + {1'd0, n3 + n4}} + {1'd0, {1'd0, n5 + n6} + {1'd0, n7 + n8}};
   assign reg_type = phase;
   always @* begin
     case (sel)
-      2'd0: begin
-        wire_ = 4'd1;
-      end
-      2'd1: begin
-        wire_ = 4'd2;
-      end
-      2'd2: begin
-        wire_ = 4'd4;
-      end
-      default: begin // 2'd3
-        wire_ = 4'd8;
-      end
+      2'd0: wire_ = 4'd1;
+      2'd1: wire_ = 4'd2;
+      2'd2: wire_ = 4'd4;
+      /* 2'd3 */ default: wire_ = 4'd8;
     endcase
   end
   always @* begin
@@ -240,9 +129,7 @@ module kitchen_sink (
       level = wire_;
     end else if (sel == 2'd1) begin
     end else begin
-      if (we) begin
-        level[2:1] = sel;
-      end
+      if (we) level[2:1] = sel;
     end
   end
   assign u_cell_d = at;
@@ -309,9 +196,7 @@ module kitchen_sink (
     end
   end
 `else
-  always @(posedge clk) begin
-    if (1'd1) from_bram <= bram[addr];
-  end
+  always @(posedge clk) from_bram <= bram[addr];
 `endif
 `endif
   always @(posedge clk) begin
@@ -340,29 +225,17 @@ module kitchen_sink (
   end
   always @(posedge clk) begin
     case (phase)
-      PHASE_PARK: begin
-        phase <= PHASE_ADMIT;
-      end
-      PHASE_ADMIT: begin
-        if (we) begin
-          phase <= PHASE_COMPLETE;
-        end
-      end
-      default: begin
-        phase <= PHASE_PARK;
-      end
+      PHASE_PARK: phase <= PHASE_ADMIT;
+      PHASE_ADMIT: if (we) phase <= PHASE_COMPLETE;
+      default: phase <= PHASE_PARK;
     endcase
     if (we) begin
       table_[at] <= ^strobe;
       table_[{sel, 6'd0} +: 64] <= wide[{sel, 6'd0} +: 64];
       table_[10:3] <= at;
     end
-    if (flags_0_go) begin
-      flag0_seen <= 1'd1;
-    end
-    if (flags_1_go) begin
-      flag1_seen <= 1'd1;
-    end
+    if (flags_0_go) flag0_seen <= 1'd1;
+    if (flags_1_go) flag1_seen <= 1'd1;
     kept <= u_cell_q;
     if (rst) begin
       phase <= PHASE_PARK;
@@ -371,12 +244,12 @@ module kitchen_sink (
       flag1_seen <= 1'd0;
     end
   end
-  wire _unused_ok = &{1'b0, from_bram[155:100], from_rom[69:60], sum[7:0], n59[9:0], n59[255:30], kept};
+  wire _unused_ok = &{1'b0, from_bram[155:100], from_rom[69:60], sum[7:0], n9[9:0], n9[255:30], kept};
 `ifdef WEIR_ASSERT
   // verilator lint_off UNUSEDSIGNAL
   reg [7:0] shadow [0:15];
   reg  [7:0] owner;
-  wire [7:0] n61 = shadow[addr];
+  wire [7:0] n10 = shadow[addr];
   reg  past_we;
   reg  past_valid;
   reg  [7:0] past_at;
@@ -386,9 +259,7 @@ module kitchen_sink (
     end
   end
   always @(posedge clk) begin
-    if (we) begin
-      owner <= at;
-    end
+    if (we) owner <= at;
     past_we <= we;
     past_valid <= 1'd1;
     past_at <= at;
@@ -399,7 +270,7 @@ module kitchen_sink (
   end
   always @(posedge clk) begin
     if (!rst) begin
-      owner_known: assert ((owner == kept) | (n61 != owner));
+      owner_known: assert ((owner == kept) | (n10 != owner));
       if (we) begin
         case (sel)
           2'd2: begin
@@ -422,9 +293,7 @@ module kitchen_sink (
   reg  watch;
   (* anyseq *) reg anyseq;
   always @(posedge clk) begin
-    if (addr == any) begin
-      watch <= 1'd1;
-    end
+    if (addr == any) watch <= 1'd1;
     if (rst) begin
       watch <= 1'd0;
     end
