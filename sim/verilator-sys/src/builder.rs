@@ -203,7 +203,7 @@ fn build_model(tools: &Toolchain, spec: &Spec, dir: &Path) -> Result<(), Error> 
             text.push_str("#include \"model.cpp\"\n");
         }
         write(work.join(format!("{name}.cpp")), &text)?;
-        let mut job = compile(tools, spec, if slow { "-O1" } else { opt });
+        let mut job = compile(tools, spec, if slow { "-O0" } else { opt });
         job.current_dir(&work)
             .args(["-I.", "-Icpp", "-include"])
             .arg(runtime.dir.join("weir_pch.h"));

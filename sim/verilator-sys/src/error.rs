@@ -45,7 +45,7 @@ impl std::fmt::Display for Diagnostic {
 }
 
 /// Why a model could not be built, checked or used.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// No Verilator was found.
@@ -172,7 +172,7 @@ impl Error {
 }
 
 /// A failed assertion, `$error`, `$fatal` or `$stop` in the Verilog.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: cycle {cycle}: {message}{}", more(*.failures))]
 pub struct AssertError {
     /// What Verilator printed: the instance's path and the assertion's own text.
@@ -187,6 +187,19 @@ pub struct AssertError {
     pub failures: u64,
 }
 
+// A test that returns an error prints its Debug form: let that be the readable one.
+impl std::fmt::Debug for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl std::fmt::Debug for AssertError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
 fn more(failures: u64) -> String {
     match failures {
         0 | 1 => String::new(),
@@ -194,11 +207,22 @@ fn more(failures: u64) -> String {
     }
 }
 
+/// Messages shown of a failed run; the rest are mostly consequences of the first.
+const SHOWN: usize = 20;
+
 fn list(diagnostics: &[Diagnostic], text: &str) -> String {
-    match diagnostics {
-        [] => text.to_string(),
-        all => all.iter().map(|d| format!("\n  {d}")).collect(),
+    if diagnostics.is_empty() {
+        return text.to_string();
     }
+    let mut all: String = diagnostics
+        .iter()
+        .take(SHOWN)
+        .map(|d| format!("\n  {d}"))
+        .collect();
+    if diagnostics.len() > SHOWN {
+        all += &format!("\n  and {} more", diagnostics.len() - SHOWN);
+    }
+    all
 }
 
 /// Reads Verilator's messages out of its output: `%Error: t.v:3:5: ...`, `%Warning-WIDTHTRUNC: t.v:3:5: ...`.

@@ -450,3 +450,47 @@ fn a_handle_of_another_model() {
         .expect("builds");
     sim.get(wide.output("q_out").expect("there"));
 }
+
+/// A model whose C++ is several translation units, fast and slow ones.
+#[test]
+fn a_large_model() -> Result {
+    let mut text =
+        String::from("module lanes(input clk, input rst, input [31:0] x, output [31:0] y);\n");
+    let lanes = 400;
+    for n in 0..lanes {
+        let last = if n == 0 {
+            "x".into()
+        } else {
+            format!("r{}", n - 1)
+        };
+        text += &format!(
+            "reg [31:0] r{n}; reg [31:0] m{n} [0:15];
+            always @(posedge clk) begin
+                if (rst) r{n} <= {n}; else r{n} <= {last} + 1;
+                if (x[{bit}]) begin m{n}[{last}[3:0]] <= r{n} ^ {last}; if ({last} == {n}) $display(\"{n}\"); end
+            end\n",
+            bit = n % 32
+        );
+    }
+    text += &format!(
+        "assign y = r{} + (^m{}[x[3:0]] & 0);\nendmodule\n",
+        lanes - 1,
+        lanes / 2
+    );
+    let model = Model::build(&Spec::new("lanes", [("lanes.v", text)]))?;
+    let mut sim = model.instance(1)?;
+    let (x, y) = (sim.input("x")?, sim.output("y")?);
+    sim.reset(1)?;
+    sim.set(x, 0x1_0000);
+    for n in 1..=lanes {
+        sim.tick();
+        // r[i] after n cycles: the start value of r[i - n], and n.
+        let want = if n < lanes {
+            lanes - 1 - n + n
+        } else {
+            0x1_0000 + lanes
+        };
+        assert_eq!(sim.get(y), want as u64, "after {n} cycles");
+    }
+    Ok(())
+}
