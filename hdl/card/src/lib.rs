@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod axi_id_map;
+pub mod axi_lite;
+pub mod bar0;
 pub mod bitmap;
 pub mod config;
 pub mod dma;
@@ -9,3 +11,5 @@ pub mod find;
 pub mod host_port;
 pub mod interfaces;
 pub mod lun_engine;
+pub mod lun_map;
+pub mod regs;
