@@ -239,10 +239,8 @@ mod tests {
         assert!(pci.wait_interrupt(1, start + 100_000));
         assert!((1000..3000).contains(&(pci.now_ns() - start)));
         // SAFETY: inside the page, aligned, no reference.
-        assert_eq!(
-            unsafe { table.ptr().cast::<u64>().add(2048 / 8).read_volatile() },
-            77
-        );
+        let completion = unsafe { table.ptr().cast::<u64>().add(2048 / 8).read_volatile() };
+        assert_eq!(completion, 77);
         assert!(!pci.wait_interrupt(1, pci.now_ns() + 1000));
         drop(table);
         assert!(!pci.world_mut().host().memory.covers(iova, 1));
