@@ -49,3 +49,23 @@ fn children_come_first_and_once() {
         .collect();
     assert_eq!(names, ["fifo_4.v", "fifo_pair.v"]);
 }
+
+/// What is outside of the kitchen sink.
+const VENDOR_CELL: &str =
+    "module vendor_cell (input wire clk, input wire rst, input wire [7:0] d, output wire [7:0] q);
+  assign q = d;
+  wire _unused_ok = &{1'b0, clk, rst};
+endmodule
+";
+
+#[test]
+fn lint_finds_nothing() {
+    let mut files = common::kitchen_sink().files();
+    files.push(("vendor_cell.v".into(), VENDOR_CELL.into()));
+    verilator_sys::lint(files, "kitchen_sink").expect("no warning");
+    verilator_sys::lint(
+        common::pair(&common::Config { slots: 4 }).files(),
+        "fifo_pair",
+    )
+    .expect("no warning");
+}
