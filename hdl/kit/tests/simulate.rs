@@ -76,12 +76,18 @@ struct RamPorts {
     parts: Sig,
 }
 
+/// Turns bits round twice, which no fold sees.
+fn flip(x: Sig, ones: u64) -> Sig {
+    (x ^ ones) ^ ones
+}
+
 #[hw]
 fn rams() -> Module {
     module("rams", "memories of every kind.", &(), |io: RamPorts| {
         let block = Mem::new(8, 32).style(Style::Block);
         block.write(io.we, io.waddr, io.data);
-        io.block.set(block.read(io.re, io.raddr));
+        io.block
+            .set(block.read(io.re, io.re.mux(io.raddr, io.waddr)));
         let old = Mem::new(8, 32).style(Style::Block).read_old();
         old.write(io.we, io.waddr, io.data);
         io.old.set(old.read(io.re, io.raddr));
@@ -89,8 +95,14 @@ fn rams() -> Module {
         now.write(io.we, io.waddr, io.data);
         io.now.set(now.read_async(io.raddr));
         let bytes = Mem::new(8, 32).style(Style::Block).read_old();
-        bytes.write_bytes(io.we, io.lanes, io.waddr, io.data);
-        io.bytes.set(bytes.read(io.re, io.raddr));
+        // Unnamed expressions at every port.
+        bytes.write_bytes(
+            io.we & (io.we ^ 0),
+            flip(io.lanes, 15),
+            flip(io.waddr, 7),
+            flip(io.data, 0xFFFF_FFFF),
+        );
+        io.bytes.set(bytes.read(io.re, flip(io.raddr, 7)));
         let rom = Mem::new(8, 70).init(&[vec![1, 2], vec![u64::MAX, 63]]);
         io.rom.set(rom.read_async(io.raddr));
         let parts = reg(32, 0x1234_5678);

@@ -116,37 +116,36 @@ impl Emit<'_> {
                     self.line(&plain);
                     continue;
                 }
-                let hits: Vec<String> = writes
-                    .iter()
-                    .map(|p| {
-                        format!(
-                            "({} && {} == {a})",
-                            self.operand(p.0, |t| t == Tight::Atom),
-                            self.operand(p.2, |t| t == Tight::Atom)
-                        )
-                    })
-                    .collect();
-                let hit = hits.join(" || ");
+                let at = self.operand(addr, |t| t == Tight::Atom);
+                let mut hits = vec![];
+                for p in &writes {
+                    let en = self.operand(p.0, |t| t == Tight::Atom);
+                    let to = self.operand(p.2, |t| t == Tight::Atom);
+                    hits.push(format!("({en} && {to} == {at})"));
+                }
+                let hit = self.b.names.unique(&format!("{q}_hit"));
+                let random = self.b.names.unique(&format!("{q}_random"));
+                let any = self.b.names.unique(&format!("{q}_any"));
                 let guarded = |value: &str| {
                     format!(
-                        "  always @(posedge clk) begin\n    if ({en}) begin\n      if ({hit}) {q} <= {value};\n      else {q} <= {name}[{a}];\n    end\n  end"
+                        "  wire {hit} = {};\n  always @(posedge clk) begin\n    if ({en}) {q} <= {hit} ? {value} : {name}[{a}];\n  end",
+                        hits.join(" || ")
                     )
                 };
-                let words = w.div_ceil(32) as usize;
-                let random = vec!["$urandom"; words].join(", ");
-                let slice = if words == 1 && w == 1 {
+                let words = w.div_ceil(32);
+                let part = if w == 1 {
                     "[0]".into()
                 } else {
                     format!("[{}:0]", w - 1)
                 };
-                let wide = words * 32;
                 let text = format!(
-                    "`ifdef WEIR_RANDOM_COLLISION\n  // verilator lint_off UNUSEDSIGNAL\n  reg [{}:0] {q}_random;\n  // verilator lint_on UNUSEDSIGNAL\n  \
-                     always @(posedge clk) {q}_random <= {{{random}}};\n{}\n`else\n`ifdef FORMAL\n  (* anyseq *) reg {}{q}_any;\n{}\n`else\n{plain}\n`endif\n`endif",
-                    wide - 1,
-                    guarded(&format!("{q}_random{slice}")),
+                    "`ifdef WEIR_RANDOM_COLLISION\n  // verilator lint_off UNUSEDSIGNAL\n  reg [{}:0] {random};\n  // verilator lint_on UNUSEDSIGNAL\n  \
+                     always @(posedge clk) {random} <= {{{}}};\n{}\n`else\n`ifdef FORMAL\n  (* anyseq *) reg {}{any};\n{}\n`else\n{plain}\n`endif\n`endif",
+                    words * 32 - 1,
+                    vec!["$urandom"; words as usize].join(", "),
+                    guarded(&format!("{random}{part}")),
                     range(w),
-                    guarded(&format!("{q}_any")),
+                    guarded(&any),
                 );
                 self.line(&text);
             }

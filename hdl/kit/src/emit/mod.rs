@@ -62,6 +62,12 @@ pub(crate) fn emit(b: &mut Builder, facts: &Facts) -> String {
             _ => {}
         }
     }
+    for w in b.mems.iter().flat_map(|m| &m.writes) {
+        // Lanes select from both.
+        if let Some(strobe) = w.strobe {
+            must.extend([strobe, w.data]);
+        }
+    }
     let mut direct = HashSet::new();
     Stmt::walk(&b.blocks[0], &mut |s| {
         if let Stmt::Set { value, .. } = s

@@ -180,20 +180,16 @@ module kitchen_sink (
   reg [255:0] from_bram_random;
   // verilator lint_on UNUSEDSIGNAL
   always @(posedge clk) from_bram_random <= {$urandom, $urandom, $urandom, $urandom, $urandom, $urandom, $urandom, $urandom};
+  wire from_bram_hit = (we && addr == addr);
   always @(posedge clk) begin
-    if (1'd1) begin
-      if ((we && addr == addr)) from_bram <= from_bram_random[255:0];
-      else from_bram <= bram[addr];
-    end
+    if (1'd1) from_bram <= from_bram_hit ? from_bram_random[255:0] : bram[addr];
   end
 `else
 `ifdef FORMAL
   (* anyseq *) reg [255:0] from_bram_any;
+  wire from_bram_hit = (we && addr == addr);
   always @(posedge clk) begin
-    if (1'd1) begin
-      if ((we && addr == addr)) from_bram <= from_bram_any;
-      else from_bram <= bram[addr];
-    end
+    if (1'd1) from_bram <= from_bram_hit ? from_bram_any : bram[addr];
   end
 `else
   always @(posedge clk) from_bram <= bram[addr];
