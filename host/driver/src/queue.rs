@@ -1,17 +1,16 @@
 //! A [`Queue`]: one or more submission queues and the completion queue they share, for one CPU.
 
 use crate::lun::Lun;
-use crate::memory::{Buffer, Memory};
+use crate::memory::Buffer;
 use crate::pci::{AllocError, Pci};
 use crate::prp::PrpLists;
 use crate::ring::{CqRing, Entry, SqRing};
-use crate::slots::{NoSlot, OpenError, Slots};
+use crate::slots::{OpenError, Slots};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use weir_nvme::{Command, Completion, NvmOpcode, Status, StatusCode};
-use zerocopy::IntoBytes;
 
 /// What to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,12 +243,13 @@ pub(crate) struct QueueParts {
 pub struct Queue<P: Pci> {
     pci: P,
     cq: CqRing<P::Memory>,
-    sqs: Vec<Sq<P::Memory>>,
+    /// The first submission queue, in place: most queues have no other.
+    first: Sq<P::Memory>,
+    more: Vec<Sq<P::Memory>>,
     sqid: u16,
     cqid: u16,
     /// Completions read before the device is told.
     batch: u32,
-    tick: u32,
     max_transfer: usize,
     failed: Option<QueueError>,
     config: QueueConfig,
@@ -261,7 +261,7 @@ impl<P: Pci> Queue<P> {
     pub(crate) fn new(pci: &P, parts: &QueueParts) -> Result<Queue<P>, AllocError> {
         let config = parts.config;
         let entries = config.entries;
-        let sqs = (0..config.submission_queues).map(|i| {
+        let sq = |i| {
             let memory = pci.alloc(entries as usize * Command::SIZE)?;
             Ok(Sq {
                 ring: SqRing::new(
@@ -277,8 +277,11 @@ impl<P: Pci> Queue<P> {
                     config.prp_list_offset,
                 )?,
             })
-        });
-        let sqs = sqs.collect::<Result<Vec<_>, AllocError>>()?;
+        };
+        let first = sq(0)?;
+        let more = (1..config.submission_queues)
+            .map(sq)
+            .collect::<Result<Vec<_>, AllocError>>()?;
         let memory = pci.alloc(parts.cq_entries as usize * Completion::SIZE)?;
         // As many entries may go untold as the completion queue has to spare; polling tells up to 8 at a time. With an
         // interrupt the device should know at once, since it raises the next one by what is unread.
@@ -294,11 +297,11 @@ impl<P: Pci> Queue<P> {
                 parts.cq_entries,
                 cq_head_doorbell(parts.cqid, parts.dstrd),
             ),
-            sqs,
+            first,
+            more,
             sqid: parts.sqid,
             cqid: parts.cqid,
             batch,
-            tick: 0,
             max_transfer: parts.max_transfer,
             failed: None,
             config,
@@ -310,20 +313,19 @@ impl<P: Pci> Queue<P> {
     /// Opens `lun` on this queue: keeps an entry of each submission queue for it. Opening twice is no error.
     pub fn open(&mut self, lun: &Lun) -> Result<(), OpenError> {
         let max_blocks = (self.max_transfer >> lun.block_shift).min(1 << 16) as u32;
-        for i in 0..self.sqs.len() {
-            if let Err(error) =
-                self.sqs[i]
-                    .slots
+        let was_open = self.first.slots.is_open(lun.index);
+        let mut result = Ok(());
+        for sq in self.sqs_mut() {
+            result = result.and_then(|()| {
+                sq.slots
                     .open(lun.index, lun.nsid, lun.block_shift, max_blocks)
-            {
-                for sq in &mut self.sqs[..i] {
-                    // It was just opened, or was open before: then the failed one was too.
-                    let _ = sq.slots.close(lun.index);
-                }
-                return Err(error);
-            }
+            });
         }
-        Ok(())
+        if result.is_err() && !was_open {
+            // Some submission queues may have it open by now, and some not.
+            self.sqs_mut().for_each(|sq| _ = sq.slots.close(lun.index));
+        }
+        result
     }
 
     /// Closes `lun` on this queue; it must have no command in flight there.
@@ -332,7 +334,7 @@ impl<P: Pci> Queue<P> {
         if in_flight > 0 {
             return Err(OpenError::Busy { lun, in_flight });
         }
-        self.sqs.iter_mut().try_for_each(|sq| sq.slots.close(lun))
+        self.sqs_mut().try_for_each(|sq| sq.slots.close(lun))
     }
 
     /// Reads `blocks` blocks of `lun` from `slba` on into `buffer`.
@@ -396,65 +398,38 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        let tick = self.tick;
-        if self.failed.is_some() {
-            return reject(SubmitError::Failed, buffer);
-        }
-        let count = self.sqs.len();
-        let Some(sq) = self.sqs.get_mut(sq) else {
-            return reject(SubmitError::NoSuchQueue { index: sq, count }, buffer);
-        };
-        let Some(&row) = sq.slots.lun(lun) else {
-            return reject(SubmitError::NotOpen(lun), buffer);
-        };
         let opcode = match op {
             Op::Read => NvmOpcode::READ,
             Op::Write => NvmOpcode::WRITE,
-            Op::Flush => NvmOpcode::FLUSH,
-        };
-        let (iova, len) = match (&buffer, op) {
-            (_, Op::Flush) => (0, 0),
-            (Some(buffer), _) => (buffer.iova(), buffer.len()),
-            (None, _) => (0, 0),
-        };
-        let mut bytes = 0;
-        if op != Op::Flush {
-            if blocks.wrapping_sub(1) >= row.max_blocks {
-                return reject(
-                    SubmitError::Blocks {
-                        blocks,
-                        max: row.max_blocks,
-                    },
-                    buffer,
-                );
+            Op::Flush => {
+                return self.submit_with(sq, lun, buffer, user, |nsid, cid| {
+                    [first_word(NvmOpcode::FLUSH, nsid, cid), 0, 0, 0, 0, 0, 0, 0]
+                });
             }
-            bytes = (blocks as usize) << row.shift;
-            if bytes > len {
-                return reject(SubmitError::Buffer { len, want: bytes }, buffer);
-            }
-        }
-        let at = match sq.slots.claim(lun) {
-            Ok(at) => at,
-            Err(why) => return reject(no_slot(why, lun), buffer),
         };
-        let cid = sq.slots.fill(at, lun, buffer, user, tick);
-        let dword0 = u64::from(cid) << 16 | u64::from(opcode.0);
-        let entry: Entry = if op == Op::Flush {
-            [u64::from(row.nsid) << 32 | dword0, 0, 0, 0, 0, 0, 0, 0]
-        } else {
-            let (prp1, prp2) = sq.lists.build(at, iova, bytes);
-            [
-                u64::from(row.nsid) << 32 | dword0,
-                0,
-                0,
-                prp1,
-                prp2,
-                slba,
-                u64::from(blocks - 1),
-                0,
-            ]
+        let Some(buffer) = buffer else {
+            return self.refuse(sq, lun, Some(blocks), None);
         };
-        sq.ring.push(entry);
+        let Some((sq, claim)) = self.usable(sq).and_then(|sq| {
+            sq.slots
+                .claim_transfer(lun, blocks, buffer.len())
+                .map(|claim| (sq, claim))
+        }) else {
+            return self.refuse(sq, lun, Some(blocks), Some(buffer));
+        };
+        let iova = buffer.iova();
+        let cid = sq.slots.fill(claim.at, lun, Some(buffer), user);
+        let (prp1, prp2) = sq.lists.build(claim.at, iova, claim.bytes);
+        sq.ring.push([
+            first_word(opcode, claim.nsid, cid),
+            0,
+            0,
+            prp1,
+            prp2,
+            slba,
+            u64::from(blocks - 1),
+            0,
+        ]);
         Ok(())
     }
 
@@ -473,30 +448,85 @@ impl<P: Pci> Queue<P> {
         buffer: Option<Buffer<P::Memory>>,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        if self.failed.is_some() {
-            return reject(SubmitError::Failed, buffer);
-        }
-        let count = self.sqs.len();
-        let Some(sq) = self.sqs.get_mut(sq) else {
-            return reject(SubmitError::NoSuchQueue { index: sq, count }, buffer);
+        self.submit_with(sq, lun, buffer, user, |_, cid| {
+            command.cdw0.set_cid(cid);
+            zerocopy::transmute!(command)
+        })
+    }
+
+    /// Puts the entry that `entry` makes of namespace and command identifier into the submission queue of index `sq`.
+    #[inline]
+    fn submit_with(
+        &mut self,
+        sq: usize,
+        lun: u32,
+        buffer: Option<Buffer<P::Memory>>,
+        user: u64,
+        entry: impl FnOnce(u32, u16) -> Entry,
+    ) -> Result<(), Rejected<P::Memory>> {
+        let Some((sq, claim)) = self
+            .usable(sq)
+            .and_then(|sq| sq.slots.claim(lun, 0).map(|claim| (sq, claim)))
+        else {
+            return self.refuse(sq, lun, None, buffer);
         };
-        let at = match sq.slots.claim(lun) {
-            Ok(at) => at,
-            Err(why) => return reject(no_slot(why, lun), buffer),
-        };
-        command
-            .cdw0
-            .set_cid(sq.slots.fill(at, lun, buffer, user, self.tick));
-        let mut entry: Entry = [0; 8];
-        entry.as_mut_bytes().copy_from_slice(command.as_bytes());
-        sq.ring.push(entry);
+        let cid = sq.slots.fill(claim.at, lun, buffer, user);
+        sq.ring.push(entry(claim.nsid, cid));
         Ok(())
+    }
+
+    /// The submission queue of index `sq`, when commands may be submitted to it.
+    #[inline]
+    fn usable(&mut self, sq: usize) -> Option<&mut Sq<P::Memory>> {
+        if self.failed.is_some() {
+            None
+        } else {
+            self.sq_mut(sq)
+        }
+    }
+
+    /// Why a command was refused, found out again so that the ways that succeed stay short.
+    #[cold]
+    #[inline(never)]
+    fn refuse(
+        &mut self,
+        sq: usize,
+        lun: u32,
+        blocks: Option<u32>,
+        buffer: Option<Buffer<P::Memory>>,
+    ) -> Result<(), Rejected<P::Memory>> {
+        let len = buffer.as_ref().map_or(0, Buffer::len);
+        let count = 1 + self.more.len();
+        let failed = self.failed.is_some();
+        let reason = match self.sq_mut(sq) {
+            _ if failed => SubmitError::Failed,
+            None => SubmitError::NoSuchQueue { index: sq, count },
+            Some(sq) => sq.slots.refusal(lun, blocks.map(|blocks| (blocks, len))),
+        };
+        Err(Rejected { reason, buffer })
+    }
+
+    #[inline]
+    fn sq_mut(&mut self, index: usize) -> Option<&mut Sq<P::Memory>> {
+        match index {
+            0 => Some(&mut self.first),
+            n => self.more.get_mut(n - 1),
+        }
+    }
+
+    fn sqs(&self) -> impl Iterator<Item = &Sq<P::Memory>> {
+        std::iter::once(&self.first).chain(&self.more)
+    }
+
+    fn sqs_mut(&mut self) -> impl Iterator<Item = &mut Sq<P::Memory>> {
+        std::iter::once(&mut self.first).chain(&mut self.more)
     }
 
     /// Tells the device of everything submitted since the last time: one doorbell write a submission queue.
     #[inline]
     pub fn ring(&mut self) {
-        for sq in &mut self.sqs {
+        self.first.ring.ring(&self.pci);
+        for sq in &mut self.more {
             sq.ring.ring(&self.pci);
         }
     }
@@ -514,7 +544,7 @@ impl<P: Pci> Queue<P> {
         let mut last = None;
         while let Some(entry) = self.cq.peek() {
             let index = entry.sqid.wrapping_sub(self.sqid);
-            let Some(sq) = self.sqs.get_mut(usize::from(index)) else {
+            let Some(sq) = self.sq_mut(index.into()) else {
                 return Err(self.fail_entry(entry, true));
             };
             let Some((user, lun, buffer)) = sq.slots.complete(entry.cid) else {
@@ -533,8 +563,10 @@ impl<P: Pci> Queue<P> {
             });
         }
         if let Some((index, head)) = last {
-            let sq = &mut self.sqs[usize::from(index)];
-            if !sq.ring.note_head(head.into()) {
+            if self
+                .sq_mut(index.into())
+                .is_some_and(|sq| !sq.ring.note_head(head.into()))
+            {
                 return Err(self.fail_head(index, head));
             }
             self.cq.acknowledge(&self.pci, self.batch);
@@ -560,7 +592,7 @@ impl<P: Pci> Queue<P> {
 
     #[cold]
     fn fail_head(&mut self, index: u16, head: u16) -> QueueError {
-        let tail = self.sqs[usize::from(index)].ring.rung();
+        let tail = self.sq_mut(index.into()).map_or(0, |sq| sq.ring.rung());
         let error = QueueError::SqHead {
             cqid: self.cqid,
             sqid: self.sqid + index,
@@ -584,10 +616,10 @@ impl<P: Pci> Queue<P> {
 
     /// Commands in flight.
     pub fn len(&self) -> usize {
-        self.sqs
-            .iter()
-            .map(|sq| (sq.slots.capacity() - sq.slots.free()) as usize)
-            .sum()
+        let written = self
+            .sqs()
+            .fold(0u32, |sum, sq| sum.wrapping_add(sq.ring.written()));
+        written.wrapping_sub(self.cq.read()) as usize
     }
 
     /// True when no command is in flight.
@@ -597,7 +629,7 @@ impl<P: Pci> Queue<P> {
 
     /// Commands of `lun` in flight on this queue.
     pub fn in_flight(&self, lun: u32) -> u32 {
-        self.sqs.iter().map(|sq| sq.slots.in_flight(lun)).sum()
+        self.sqs().map(|sq| sq.slots.in_flight(lun)).sum()
     }
 
     /// Commands that each submission queue can hold: one less than its entries.
@@ -633,36 +665,34 @@ impl<P: Pci> Queue<P> {
     /// Ages the commands in flight by one. How often to call it is the caller's unit of a timeout: no clock is read
     /// for an I/O.
     pub fn tick(&mut self) {
-        self.tick = self.tick.wrapping_add(1);
+        self.sqs_mut().for_each(|sq| sq.slots.age());
     }
 
     /// The commands in flight, for a look at which are late.
     pub fn outstanding(&self) -> impl Iterator<Item = Outstanding> {
-        self.sqs
-            .iter()
-            .zip(self.sqid..)
-            .flat_map(move |(sq, sqid)| {
-                sq.slots.iter().map(move |(cid, slot)| Outstanding {
-                    sqid,
-                    cid,
-                    lun: slot.lun,
-                    user: slot.user,
-                    age: self.tick.wrapping_sub(slot.tick),
-                })
+        self.sqs().zip(self.sqid..).flat_map(|(sq, sqid)| {
+            sq.slots.iter().map(move |(cid, slot)| Outstanding {
+                sqid,
+                cid,
+                lun: slot.lun,
+                user: slot.user,
+                age: slot.age,
             })
+        })
     }
 
     /// Hands every command in flight to `done`, as aborted by the host. The device must have given them up.
     pub(crate) fn cancel(&mut self, mut done: impl FnMut(Completed<P::Memory>)) {
-        for (sq, index) in self.sqs.iter_mut().zip(0..) {
+        for (sq, index) in self.sqs_mut().zip(0..) {
             let cids: Vec<u16> = sq.slots.iter().map(|(cid, _)| cid).collect();
             for cid in cids {
                 if let Some((user, lun, buffer)) = sq.slots.complete(cid) {
+                    let status = StatusCode::ABORTED_BY_HOST.into();
                     done(Completed {
                         user,
                         lun,
                         sq: index,
-                        status: StatusCode::ABORTED_BY_HOST.into(),
+                        status,
                         result: 0,
                         buffer,
                     });
@@ -673,9 +703,7 @@ impl<P: Pci> Queue<P> {
 
     /// Empties the rings and stops the queue until [`restart`](Queue::restart). The device must have given it up.
     pub(crate) fn take_down(&mut self) {
-        for sq in &mut self.sqs {
-            sq.ring.restart();
-        }
+        self.sqs_mut().for_each(|sq| sq.ring.restart());
         self.cq.restart();
         self.failed = Some(QueueError::Down);
         self.retired = true;
@@ -704,9 +732,7 @@ impl<P: Pci> Queue<P> {
 
     /// IOVA and entries of each submission queue.
     pub(crate) fn sq_places(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.sqs
-            .iter()
-            .map(|sq| (sq.ring.iova(), sq.ring.entries()))
+        self.sqs().map(|sq| (sq.ring.iova(), sq.ring.entries()))
     }
 }
 
@@ -716,7 +742,7 @@ impl<P: Pci> Drop for Queue<P> {
             return;
         }
         self.cq.leak();
-        for sq in &mut self.sqs {
+        for sq in self.sqs_mut() {
             sq.ring.leak();
             sq.slots.leak();
             sq.lists.leak();
@@ -725,16 +751,8 @@ impl<P: Pci> Drop for Queue<P> {
     }
 }
 
-#[cold]
-fn reject<M: Memory>(reason: SubmitError, buffer: Option<Buffer<M>>) -> Result<(), Rejected<M>> {
-    Err(Rejected { reason, buffer })
-}
-
-#[cold]
-fn no_slot(why: NoSlot, lun: u32) -> SubmitError {
-    match why {
-        NoSlot::QueueFull => SubmitError::QueueFull,
-        NoSlot::LunFull => SubmitError::LunFull,
-        NoSlot::NotOpen => SubmitError::NotOpen(lun),
-    }
+/// Dwords 1:0 of a submission entry.
+#[inline]
+fn first_word(opcode: NvmOpcode, nsid: u32, cid: u16) -> u64 {
+    u64::from(nsid) << 32 | u64::from(cid) << 16 | u64::from(opcode.0)
 }

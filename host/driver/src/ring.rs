@@ -14,9 +14,9 @@ pub(crate) type Entry = [u64; 8];
 pub(crate) struct SqRing<M> {
     base: *mut Entry,
     mask: u32,
-    /// Where the next entry goes, below the ring's size.
-    tail: u32,
-    /// The tail the device was last told.
+    /// Entries ever written, modulo 2^32; its lower bits are the tail.
+    written: u32,
+    /// The same, when the device was last told.
     rung: u32,
     /// The head the device last reported.
     head: u32,
@@ -37,7 +37,7 @@ impl<M: Memory> SqRing<M> {
         SqRing {
             base: memory.ptr().as_ptr().cast(),
             mask: entries - 1,
-            tail: 0,
+            written: 0,
             rung: 0,
             head: 0,
             doorbell,
@@ -48,19 +48,20 @@ impl<M: Memory> SqRing<M> {
     /// Writes `entry` at the tail; the device learns of it with [`ring`](SqRing::ring).
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
+        let tail = (self.written & self.mask) as usize;
         // SAFETY: the tail is below the ring's size; `base` is page-aligned. The device reads this place only after the
         // doorbell, and has read what was here before, since the caller keeps fewer commands than entries in the ring.
-        unsafe { self.base.add(self.tail as usize).write(entry) };
-        self.tail = (self.tail + 1) & self.mask;
+        unsafe { self.base.add(tail).write(entry) };
+        self.written = self.written.wrapping_add(1);
     }
 
     /// Tells the device of all entries written since the last time.
     #[inline]
     pub(crate) fn ring(&mut self, pci: &impl Pci) {
-        if self.tail != self.rung {
+        if self.written != self.rung {
             fence(Ordering::Release);
-            self.rung = self.tail;
-            pci.write32(self.doorbell, self.tail);
+            self.rung = self.written;
+            pci.write32(self.doorbell, self.written & self.mask);
         }
     }
 
@@ -75,12 +76,17 @@ impl<M: Memory> SqRing<M> {
 
     /// The tail the device was last told.
     pub(crate) fn rung(&self) -> u32 {
-        self.rung
+        self.rung & self.mask
+    }
+
+    /// Entries ever written, modulo 2^32.
+    pub(crate) fn written(&self) -> u32 {
+        self.written
     }
 
     /// Starts anew, as after a reset of the device.
     pub(crate) fn restart(&mut self) {
-        (self.tail, self.rung, self.head) = (0, 0, 0);
+        (self.written, self.rung, self.head) = (0, 0, 0);
     }
 
     /// Gives up the memory without freeing it: the device may still use it.
@@ -97,16 +103,17 @@ impl<M: Memory> SqRing<M> {
     }
 }
 
+/// The phase tag in dword 3 of a completion.
+const PHASE: u32 = 1 << 16;
+
 /// The completion ring: the device writes entries, the phase tag says which are new.
 pub(crate) struct CqRing<M> {
     base: *mut Completion,
     mask: u32,
-    /// Next entry to read, below the ring's size.
-    head: u32,
-    /// The phase tag of a new entry at `head`.
-    phase: u32,
-    /// Entries read that the device was not told of.
-    unacknowledged: u32,
+    /// Entries ever read, modulo 2^32; its lower bits are the head, the bit above them the round.
+    read: u32,
+    /// The same, when the device was last told.
+    told: u32,
     doorbell: usize,
     memory: Option<M>,
 }
@@ -124,9 +131,8 @@ impl<M: Memory> CqRing<M> {
         CqRing {
             base: memory.ptr().as_ptr().cast(),
             mask: entries - 1,
-            head: 0,
-            phase: 1,
-            unacknowledged: 0,
+            read: 0,
+            told: 0,
             doorbell,
             memory: Some(memory),
         }
@@ -138,9 +144,13 @@ impl<M: Memory> CqRing<M> {
         // SAFETY: the head is below the ring's size and `base` page-aligned; the device writes here, hence volatile.
         // Dword 3 holds CID, phase and status, so they are of one moment; the fence keeps the other reads after it.
         unsafe {
-            let words = self.base.add(self.head as usize).cast::<u32>();
+            let words = self
+                .base
+                .add((self.read & self.mask) as usize)
+                .cast::<u32>();
             let last = words.add(3).read_volatile();
-            if last >> 16 & 1 != self.phase {
+            // The device's first round has phase tag 1, the next 0, and so on.
+            if (last & PHASE == 0) != (self.read & (self.mask + 1) != 0) {
                 return None;
             }
             fence(Ordering::Acquire);
@@ -159,26 +169,26 @@ impl<M: Memory> CqRing<M> {
     /// Goes past the entry that [`peek`](CqRing::peek) gave.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        self.unacknowledged += 1;
-        self.head += 1;
-        if self.head > self.mask {
-            self.head = 0;
-            self.phase ^= 1;
-        }
+        self.read = self.read.wrapping_add(1);
     }
 
     /// Tells the device what was read, once at least `batch` entries were.
     #[inline]
     pub(crate) fn acknowledge(&mut self, pci: &impl Pci, batch: u32) {
-        if self.unacknowledged >= batch {
-            self.unacknowledged = 0;
-            pci.write32(self.doorbell, self.head);
+        if self.read.wrapping_sub(self.told) >= batch {
+            self.told = self.read;
+            pci.write32(self.doorbell, self.read & self.mask);
         }
     }
 
     /// Index of the next entry to read.
     pub(crate) fn head(&self) -> u32 {
-        self.head
+        self.read & self.mask
+    }
+
+    /// Entries ever read, modulo 2^32.
+    pub(crate) fn read(&self) -> u32 {
+        self.read
     }
 
     /// Starts anew, as after a reset of the device: clears the phase tags.
@@ -187,7 +197,7 @@ impl<M: Memory> CqRing<M> {
             // SAFETY: `i` is below the ring's size.
             unsafe { self.base.add(i).write_volatile(Completion::default()) };
         }
-        (self.head, self.phase, self.unacknowledged) = (0, 1, 0);
+        (self.read, self.told) = (0, 0);
     }
 
     /// Gives up the memory without freeing it: the device may still use it.

@@ -4,6 +4,7 @@
 //! that is in flight from one that never was and from one that has completed before.
 
 use crate::memory::Buffer;
+use crate::queue::SubmitError;
 
 /// One command in flight; a cache line.
 #[repr(align(64))]
@@ -13,8 +14,8 @@ pub(crate) struct Slot<M> {
     /// The CID of the command; with [`FREE`], the CID of the next.
     cid: u32,
     pub(crate) lun: u32,
-    /// The queue's tick when the command was submitted.
-    pub(crate) tick: u32,
+    /// How often [`Slots::age`] was called since it was submitted.
+    pub(crate) age: u32,
     /// Next free slot.
     next: u16,
 }
@@ -32,9 +33,9 @@ pub(crate) struct LunRow {
     /// Commands this queue has of it: the private counter that bounds what it may hold.
     in_flight: u32,
     /// Blocks a command may move; 0 while the LUN is not open.
-    pub(crate) max_blocks: u32,
+    max_blocks: u32,
     /// A block is 2^shift bytes.
-    pub(crate) shift: u8,
+    shift: u8,
     open: bool,
 }
 
@@ -67,24 +68,25 @@ pub enum OpenError {
     },
 }
 
-/// Why there is no slot for a command.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum NoSlot {
-    QueueFull,
-    LunFull,
-    NotOpen,
+/// A slot taken for a command.
+pub(crate) struct Claim {
+    /// Index of the slot.
+    pub(crate) at: usize,
+    /// Namespace identifier of the command.
+    pub(crate) nsid: u32,
+    /// Bytes of the transfer.
+    pub(crate) bytes: usize,
 }
 
 /// The slots of one submission queue.
 ///
-/// Invariant: free slots are at least as many as open LUNs with nothing in flight, so each of them can submit.
+/// Invariant: every open LUN either has a command in flight or a free slot kept for it. The free slots beyond those are
+/// the spare ones; a LUN's first command takes its own slot, and every further one a spare.
 pub(crate) struct Slots<M> {
     slots: Box<[Slot<M>]>,
     luns: Vec<LunRow>,
+    spare: u32,
     first_free: u16,
-    free: u32,
-    /// Open LUNs with nothing in flight.
-    idle: u32,
 }
 
 impl<M> Slots<M> {
@@ -95,15 +97,14 @@ impl<M> Slots<M> {
             user: 0,
             cid: i | FREE,
             lun: 0,
-            tick: 0,
+            age: 0,
             next: (i + 1) as u16,
         };
         Slots {
             slots: (0..entries).map(slot).collect(),
             luns: Vec::new(),
+            spare: entries - 1,
             first_free: 0,
-            free: entries - 1,
-            idle: 0,
         }
     }
 
@@ -112,19 +113,13 @@ impl<M> Slots<M> {
         self.slots.len() as u32 - 1
     }
 
-    pub(crate) fn free(&self) -> u32 {
-        self.free
-    }
-
-    /// What is known of `lun`.
-    #[inline]
-    pub(crate) fn lun(&self, lun: u32) -> Option<&LunRow> {
-        self.luns.get(lun as usize)
-    }
-
     /// Commands of `lun` in flight.
     pub(crate) fn in_flight(&self, lun: u32) -> u32 {
-        self.lun(lun).map_or(0, |row| row.in_flight)
+        self.luns.get(lun as usize).map_or(0, |row| row.in_flight)
+    }
+
+    pub(crate) fn is_open(&self, lun: u32) -> bool {
+        self.luns.get(lun as usize).is_some_and(|row| row.open)
     }
 
     pub(crate) fn open(
@@ -139,13 +134,10 @@ impl<M> Slots<M> {
             self.luns.resize(at + 1, LunRow::default());
         }
         if !self.luns[at].open {
-            if self.free <= self.idle {
-                return Err(OpenError::NoEntry {
-                    lun,
-                    capacity: self.capacity(),
-                });
-            }
-            self.idle += 1;
+            self.spare = self.spare.checked_sub(1).ok_or(OpenError::NoEntry {
+                lun,
+                capacity: self.capacity(),
+            })?;
         }
         let in_flight = self.luns[at].in_flight;
         self.luns[at] = LunRow {
@@ -171,32 +163,62 @@ impl<M> Slots<M> {
             });
         }
         *row = LunRow::default();
-        self.idle -= 1;
+        self.spare += 1;
         Ok(())
     }
 
-    /// Takes a slot for a command of `lun`: always when the LUN holds none, else when that leaves one for each open LUN
-    /// that holds none.
+    /// Takes a slot for a command of `lun` that moves `blocks` blocks from or to a buffer of `len` bytes. `None`: see
+    /// [`refusal`](Slots::refusal).
     #[inline]
-    pub(crate) fn claim(&mut self, lun: u32) -> Result<usize, NoSlot> {
-        let row = self.luns.get_mut(lun as usize).ok_or(NoSlot::NotOpen)?;
-        if row.in_flight == 0 {
-            if !row.open {
-                return Err(NoSlot::NotOpen);
-            }
-            self.idle -= 1;
-        } else if self.free <= self.idle {
-            return Err(if self.free == 0 {
-                NoSlot::QueueFull
-            } else {
-                NoSlot::LunFull
-            });
+    pub(crate) fn claim_transfer(&mut self, lun: u32, blocks: u32, len: usize) -> Option<Claim> {
+        let row = self.luns.get(lun as usize)?;
+        let bytes = (blocks as usize) << row.shift;
+        if blocks.wrapping_sub(1) >= row.max_blocks || bytes > len {
+            return None;
         }
+        self.claim(lun, bytes)
+    }
+
+    /// Takes a slot for a command of `lun` that moves `bytes` bytes: always when the LUN holds none, else when there is
+    /// a spare one. `None`: see [`refusal`](Slots::refusal).
+    #[inline]
+    pub(crate) fn claim(&mut self, lun: u32, bytes: usize) -> Option<Claim> {
+        let row = self.luns.get_mut(lun as usize)?;
+        let first = row.in_flight == 0;
+        if if first { !row.open } else { self.spare == 0 } {
+            return None;
+        }
+        self.spare -= u32::from(!first);
         row.in_flight += 1;
-        self.free -= 1;
         let at = usize::from(self.first_free);
-        self.first_free = self.slots[at].next;
-        Ok(at)
+        self.first_free = self.slots.get(at)?.next;
+        Some(Claim {
+            at,
+            nsid: row.nsid,
+            bytes,
+        })
+    }
+
+    /// Why a claim was refused; `transfer` are the blocks and the buffer's length.
+    pub(crate) fn refusal(&self, lun: u32, transfer: Option<(u32, usize)>) -> SubmitError {
+        let Some(row) = self.luns.get(lun as usize).filter(|row| row.open) else {
+            return SubmitError::NotOpen(lun);
+        };
+        if let Some((blocks, len)) = transfer {
+            let want = (blocks as usize) << row.shift;
+            if blocks == 0 || blocks > row.max_blocks {
+                return SubmitError::Blocks {
+                    blocks,
+                    max: row.max_blocks,
+                };
+            } else if want > len {
+                return SubmitError::Buffer { len, want };
+            }
+        }
+        match self.luns.iter().any(|row| row.open && row.in_flight == 0) {
+            true => SubmitError::LunFull,
+            false => SubmitError::QueueFull,
+        }
     }
 
     /// Fills a claimed slot; returns the command's CID.
@@ -207,13 +229,13 @@ impl<M> Slots<M> {
         lun: u32,
         buffer: Option<Buffer<M>>,
         user: u64,
-        tick: u32,
     ) -> u16 {
         let slot = &mut self.slots[at];
-        slot.buffer = buffer;
+        // A free slot has no buffer, so there is none to drop.
+        std::mem::forget(std::mem::replace(&mut slot.buffer, buffer));
         slot.user = user;
         slot.lun = lun;
-        slot.tick = tick;
+        slot.age = 0;
         slot.cid &= !FREE;
         slot.cid as u16
     }
@@ -222,22 +244,28 @@ impl<M> Slots<M> {
     /// flight.
     #[inline]
     pub(crate) fn complete(&mut self, cid: u16) -> Option<(u64, u32, Option<Buffer<M>>)> {
-        let at = usize::from(cid) & (self.slots.len() - 1);
-        let entries = self.slots.len() as u32;
+        let entries = self.slots.len();
+        let at = usize::from(cid) & (entries - 1);
         let slot = self.slots.get_mut(at)?;
         if slot.cid != u32::from(cid) {
             return None;
         }
-        slot.cid = (slot.cid + entries) & CID_MASK | FREE;
+        slot.cid = (slot.cid + entries as u32) & CID_MASK | FREE;
         slot.next = self.first_free;
         self.first_free = at as u16;
-        self.free += 1;
-        let (user, lun, buffer) = (slot.user, slot.lun, slot.buffer.take());
-        if let Some(row) = self.luns.get_mut(lun as usize) {
+        if let Some(row) = self.luns.get_mut(slot.lun as usize) {
             row.in_flight -= 1;
-            self.idle += u32::from(row.in_flight == 0);
+            // The last command of a LUN gives back the slot kept for it, any other a spare one.
+            self.spare += u32::from(row.in_flight != 0);
         }
-        Some((user, lun, buffer))
+        Some((slot.user, slot.lun, slot.buffer.take()))
+    }
+
+    /// Ages the commands in flight by one.
+    pub(crate) fn age(&mut self) {
+        for slot in &mut self.slots {
+            slot.age = slot.age.saturating_add(1);
+        }
     }
 
     /// The commands in flight, as (CID, slot).
