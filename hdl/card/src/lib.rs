@@ -13,3 +13,4 @@ pub mod interfaces;
 pub mod lun_engine;
 pub mod lun_map;
 pub mod regs;
+pub mod sq_fetch;
