@@ -412,6 +412,8 @@ impl Generator {
         }))
     }
 
+    /// fio's `should_fsync`: while the count of writes stays a multiple, only a Flush just before holds another back; so
+    /// a mixed job flushes again after a read.
     fn flush_due(&self) -> bool {
         let writes = self.issued_in[1];
         let due = |every: u64| every > 0 && writes > 0 && writes.is_multiple_of(every);

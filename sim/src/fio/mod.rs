@@ -25,6 +25,7 @@ pub mod offsets;
 pub mod options;
 pub mod parse;
 pub mod plan;
+pub mod report;
 pub mod results;
 pub mod run;
 pub mod stats;

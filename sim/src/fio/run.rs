@@ -754,6 +754,9 @@ impl<'a> Engine<'a> {
                 continue;
             }
             direction.add(bytes, flight.start_ns, flight.issue_ns, now, self.origin_ns);
+            if io.op != Op::Flush {
+                stats.mark_latency(now - flight.issue_ns.min(now));
+            }
             if io.op == Op::Read && !flight.wrong {
                 stats.checked_bytes += bytes;
                 stats.verified_bytes += if io.verify { bytes } else { 0 };

@@ -260,6 +260,15 @@ fn per_second(count: u64, ns: u64) -> f64 {
     }
 }
 
+/// Upper bounds, exclusive, of fio's latency levels, ns: ten below 1 us, ten below 1 ms, and up to 2 s and beyond.
+#[rustfmt::skip]
+pub const LEVELS: [u64; 32] = [
+    2, 4, 10, 20, 50, 100, 250, 500, 750, 1_000,
+    2_000, 4_000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 750_000, 1_000_000,
+    2_000_000, 4_000_000, 10_000_000, 20_000_000, 50_000_000, 100_000_000, 250_000_000, 500_000_000, 750_000_000,
+    1_000_000_000, 2_000_000_000, u64::MAX,
+];
+
 /// A job's, a group's or a LUN's statistics.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
@@ -275,6 +284,8 @@ pub struct Stats {
     pub checked_bytes: u64,
     /// Blocks found wrong.
     pub mismatches: u64,
+    /// Reads and writes by completion latency, as fio's latency_ns, latency_us and latency_ms: see [`LEVELS`].
+    pub latency_levels: [u64; LEVELS.len()],
     /// I/Os submitted with this many in flight: fio's iodepth_level, 1, 2, 4, ... 32, 64 and more.
     pub depth_levels: [u64; 7],
 }
@@ -291,6 +302,15 @@ impl Stats {
         for (level, more) in self.depth_levels.iter_mut().zip(other.depth_levels) {
             *level += more;
         }
+        for (level, more) in self.latency_levels.iter_mut().zip(other.latency_levels) {
+            *level += more;
+        }
+    }
+
+    /// Counts a read's or a write's completion latency.
+    pub fn mark_latency(&mut self, clat_ns: u64) {
+        let level = LEVELS.iter().take_while(|&&limit| clat_ns >= limit).count();
+        self.latency_levels[level.min(LEVELS.len() - 1)] += 1;
     }
 
     /// I/Os of all directions that ended with an error status.
