@@ -269,3 +269,41 @@ fn a_broken_rule_is_reported() {
     let error = sim.check().expect_err("the assumption is broken");
     assert!(error.to_string().contains("push_stable"), "{error}");
 }
+
+#[derive(Clone, Bundle)]
+struct ShiftPorts {
+    #[input]
+    #[bits(10)]
+    a: Sig,
+    #[input]
+    #[bits(4)]
+    x: Sig,
+    #[input]
+    #[bits(4)]
+    y: Sig,
+    #[output]
+    #[bits(10)]
+    left: Sig,
+    #[output]
+    #[bits(10)]
+    right: Sig,
+}
+
+/// Verilator 5.048 adds such amounts without their carry, where verilator-sys does not forbid it.
+#[test]
+fn shifts_of_shifts_go_out_of_the_word() {
+    let m = module("shifts", "shifts of shifts.", &(), |io: ShiftPorts| {
+        io.left.set((io.a << io.x) << io.y);
+        io.right.set((io.a >> io.x) >> io.y);
+    });
+    let mut sim = start(&m, &[]);
+    let ins = ["a", "x", "y"].map(|n| sim.input(n).expect("an input"));
+    let outs = ["left", "right"].map(|n| sim.output(n).expect("an output"));
+    for (x, y) in (0..256u64).map(|i| (i / 16, i % 16)) {
+        let a = 0b11_1010_0101u64;
+        (0..3).for_each(|i| sim.set(ins[i], [a, x, y][i]));
+        sim.eval();
+        assert_eq!(sim.get(outs[0]), a << x << y & 0x3FF, "{x} {y}");
+        assert_eq!(sim.get(outs[1]), a >> x >> y, "{x} {y}");
+    }
+}

@@ -25,6 +25,13 @@ const MODEL: &str = include_str!("../shim/weir_model.inc");
 /// Generated C++ is grouped into translation units of about this many bytes.
 const UNIT: u64 = 400_000;
 
+/// Verilator 5.048 to 5.050 turn `(a << b) << c` into `a << (b + c)` with a sum that wraps at the amounts' width, and silently
+/// compute a wrong result (its issue 7955). Other versions accept the options.
+const WORKAROUNDS: [&str; 2] = [
+    "-fno-dfg-peephole-replace-shiftl-shiftl",
+    "-fno-dfg-peephole-replace-shiftr-shiftr",
+];
+
 /// The shared object's name in its entry.
 pub(crate) const OBJECT: &str = "model.so";
 const PORTS: &str = "ports.txt";
@@ -73,6 +80,7 @@ fn key(tools: &Toolchain, spec: &Spec) -> String {
     hash(&[
         tools.key().join("\n"),
         format!("{spec:?}"),
+        WORKAROUNDS.concat(),
         HOOKS.into(),
         SHIM.into(),
         RUNTIME.into(),
@@ -162,6 +170,7 @@ fn build_model(tools: &Toolchain, spec: &Spec, dir: &Path) -> Result<(), Error> 
         "1ns/1ns",
         "-O3",
     ]);
+    command.args(WORKAROUNDS);
     command.args(["--x-assign", x, "--x-initial", x, "--top-module", &spec.top]);
     command.arg(if spec.asserts {
         "--assert"
