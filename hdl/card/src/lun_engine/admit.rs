@@ -20,7 +20,8 @@ pub(super) struct Admission {
 #[hw]
 pub(super) fn admit(e: &Engine) -> Admission {
     let (p, row, new, link) = (&e.p, &e.row, &e.new_row, &e.link);
-    let mine = e.turn_admit & e.peeked & e.cur_valid & !e.walk_turn & (e.discard_turn | !e.discarding);
+    let mine =
+        e.turn_admit & e.peeked & e.cur_valid & !e.walk_turn & (e.discard_turn | !e.discarding);
     let eligible = row.eligible(&e.limits);
     let tag_left = e.tag_valid & e.executing.lt(e.tag_depth);
     let can = e.discard_turn | (tag_left & !e.exec_valid);
@@ -29,7 +30,9 @@ pub(super) fn admit(e: &Engine) -> Admission {
     let execute = admit & !e.discard_turn;
     let discard = admit & e.discard_turn;
 
-    comment("deficit round robin: a new quantum when the rest does not cover the head, so every visit admits");
+    comment(
+        "deficit round robin: a new quantum when the rest does not cover the head, so every visit admits",
+    );
     let weighted = e.rule.is(Rule::Weighted);
     let cost = row.head_cost;
     let short = row.deficit.lt(cost.zext(row.deficit.width()));
@@ -69,11 +72,30 @@ pub(super) fn admit(e: &Engine) -> Admission {
 
     comment("cur stays while it can go on and nobody waits, or its quantum lasts");
     e.judged.set(admit | drop);
-    e.stay.set(admit & e.new_eligible & (!others_wait | (weighted & covers_next)));
-    e.defer(admit & !last & !link.counted, new, gives_way & e.new_eligible, e.executing + execute.zext(e.executing.width()));
+    e.stay
+        .set(admit & e.new_eligible & (!others_wait | (weighted & covers_next)));
+    e.defer(
+        admit & !last & !link.counted,
+        new,
+        gives_way & e.new_eligible,
+        e.executing + execute.zext(e.executing.width()),
+    );
 
-    assert("admission_below_depth", !execute | row.in_flight.lt(row.depth));
-    assert("admission_below_tag_depth", !execute | e.executing.lt(e.tag_depth));
-    assert("deficit_covers_head", !(execute & weighted) | budget.ge(cost.zext(budget.width())));
-    Admission { admit, execute, discard }
+    assert(
+        "admission_below_depth",
+        !execute | row.in_flight.lt(row.depth),
+    );
+    assert(
+        "admission_below_tag_depth",
+        !execute | e.executing.lt(e.tag_depth),
+    );
+    assert(
+        "deficit_covers_head",
+        !(execute & weighted) | budget.ge(cost.zext(budget.width())),
+    );
+    Admission {
+        admit,
+        execute,
+        discard,
+    }
 }

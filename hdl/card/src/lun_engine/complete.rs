@@ -5,7 +5,7 @@ use super::engine::Engine;
 use super::row::{Info, Link};
 use super::walker::Walk;
 use super::{ABORT_REQUESTED, ABORTED_SQ_DELETION};
-use crate::interfaces::{Op, STATUS_BITS};
+use crate::interfaces::{BLOCKS_BITS, Op, Reject, STATUS_BITS};
 use weir_kit::*;
 
 /// P2: one of an executed command, a rejected one, or one that the walker or a discard took from its LUN's list.
@@ -31,20 +31,28 @@ pub(super) fn intake(e: &Engine, admission: &Admission, walk: &Walk) {
     let reject = &p.reject.payload;
     let inside = e.walk_turn | e.discard_turn;
     let sq = inside.mux(e.info.sq, take_reject.mux(reject.sq, exec.sq));
-    let aborted = walk.one.mux(lit(ABORT_REQUESTED.into(), STATUS_BITS), lit(ABORTED_SQ_DELETION.into(), STATUS_BITS));
+    let aborted = walk.one.mux(
+        lit(ABORT_REQUESTED.into(), STATUS_BITS),
+        lit(ABORTED_SQ_DELETION.into(), STATUS_BITS),
+    );
     when(e.turn_admit, || {
         let end = &e.ending;
-        end.valid.set(p.done.fire() | p.reject.fire() | walk.ends | admission.discard);
+        end.valid
+            .set(p.done.fire() | p.reject.fire() | walk.ends | admission.discard);
         end.executed.set(p.done.fire());
         end.rejected.set(p.reject.fire());
-        end.slot.set(inside.mux(e.row.head, take_reject.mux(reject.slot, exec.slot)));
+        end.slot
+            .set(inside.mux(e.row.head, take_reject.mux(reject.slot, exec.slot)));
         end.sq.set(sq);
         end.cq.set(sq_cqs.read_async(sq));
         end.cid.set(reject.cid);
         end.lun.set(exec.lun);
         end.tag.set(exec.tag);
         end.is_write.set(exec.op.is(Op::Write));
-        end.status.set(inside.mux(aborted, take_reject.mux(reject.status, p.done.payload.status)));
+        end.status.set(inside.mux(
+            aborted,
+            take_reject.mux(reject.status, p.done.payload.status),
+        ));
     });
 }
 
@@ -72,17 +80,49 @@ pub(super) fn complete(e: &Engine) {
         when(list_was_empty, || e.new_cq_row.head.set(end.slot)).otherwise(|| {
             e.link_write.set(1);
             e.link_addr.set(e.cq_row.tail);
-            e.link_data.set(&Link { slot: end.slot, ..Link::zero(&e.c) });
+            e.link_data.set(&Link {
+                slot: end.slot,
+                ..Link::zero(&e.c)
+            });
         });
         when(end.rejected, || {
             e.info_write.set(1);
             e.info_addr.set(end.slot);
-            e.info_data.set(&Info { sq: end.sq, cid: end.cid, ..Info::zero(&e.c) });
+            e.info_data.set(&Info {
+                sq: end.sq,
+                cid: end.cid,
+                ..Info::zero(&e.c)
+            });
         });
     });
+    comment("for the logs; the info RAM still shows what ends, unless decode rejected it");
+    let told = Reject::reg_nr(&e.c);
+    let told_valid = reg(1, 0);
+    let told_op = reg_nr(2);
+    let told_blocks = reg_nr(BLOCKS_BITS);
+    told_valid.set(ends & !e.discarding);
+    when(ends, || {
+        told.slot.set(end.slot);
+        told.sq.set(end.sq);
+        told.cid.set(end.rejected.mux(end.cid, e.info.cid));
+        told.status.set(end.status);
+        told_op.set(end.rejected.mux(lit(0, 2), e.info.op));
+        told_blocks.set(end.rejected.mux(lit(0, BLOCKS_BITS), e.info.blocks));
+    });
+    p.completed_valid.set(told_valid);
+    p.completed_op.set(told_op);
+    p.completed_blocks.set(told_blocks);
+    p.completed.set(&told);
+
     p.cq_work_valid.set(ends & list_was_empty);
     p.cq_work_cq.set(end.cq);
 
-    assert("a_completion_was_in_flight", !counts_down | row.in_flight.any());
-    assert("a_write_was_counted", !(counts_down & end.is_write) | row.writes.any());
+    assert(
+        "a_completion_was_in_flight",
+        !counts_down | row.in_flight.any(),
+    );
+    assert(
+        "a_write_was_counted",
+        !(counts_down & end.is_write) | row.writes.any(),
+    );
 }

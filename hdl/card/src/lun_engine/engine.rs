@@ -22,6 +22,7 @@ pub(super) struct Engine {
     /// This turn of the wheel discards: its P2 pops without a tag.
     pub discard_turn: Sig,
     pub discarding: Sig,
+    pub clearing: Sig,
 
     /// The LUN row of this cycle: as read, and as written where `row_write` is set.
     pub row: Row,
@@ -148,7 +149,9 @@ Invariant: a LUN that is eligible is queued (in the work set, in put_*, or cur),
 pub fn lun_engine(c: &CardConfig) -> Module {
     let divider = fairness::share_divider(c);
     let stats = lun_stats(c);
-    module("lun_engine", DOC, c, |p: LunEnginePorts| build(c, p, &divider, &stats))
+    module("lun_engine", DOC, c, |p: LunEnginePorts| {
+        build(c, p, &divider, &stats)
+    })
 }
 
 #[hw]
@@ -188,7 +191,10 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
 
     let ending = Ending::reg(c);
     let sweep_at = reg(lun_bits, 0);
-    let other_lun = p.budget.valid.mux(p.budget.payload.lun, p.snapshot.valid.mux(p.snapshot.payload, sweep_at));
+    let other_lun = p.budget.valid.mux(
+        p.budget.payload.lun,
+        p.snapshot.valid.mux(p.snapshot.payload, sweep_at),
+    );
     let other_is_sweep = var(lit(0, 1));
 
     comment("LUN rows");
@@ -222,15 +228,25 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     let link_addr = var(row.tail);
     let link_data = Link::var_of(&Link::zero(c));
     links.write(link_write, link_addr, link_data.pack());
-    let link = Link::unpack(c, links.read(turn_park | turn_other, turn_park.mux(cq_row.head, peek_head)));
+    let link_read_addr = turn_park.mux(cq_row.head, peek_head);
+    let link = Link::unpack(c, links.read(turn_park | turn_other, link_read_addr));
 
     let infos = Mem::new(c.slots().into(), Info::width_of(c)).style(Style::Block);
     let info_write = var(lit(0, 1));
     let info_addr = var(p.park.payload.slot);
     let info_data = Info::var_of(&Info::zero(c));
     infos.write(info_write, info_addr, info_data.pack());
-    let info_read_addr = turn_park.mux(cq_row.head, turn_other.mux(peek_head, p.done.payload.exec.slot));
-    let info = Info::unpack(c, infos.read(turn_park | turn_other | turn_admit, info_read_addr));
+    let info_read_addr = turn_park.mux(
+        cq_row.head,
+        turn_other.mux(peek_head, p.done.payload.exec.slot),
+    );
+    let info = Info::unpack(
+        c,
+        infos.read(
+            turn_park | turn_other | (turn_admit & !walk_turn & !discard_turn),
+            info_read_addr,
+        ),
+    );
 
     let statuses = Mem::new(c.slots().into(), STATUS_BITS).style(Style::Block);
     statuses.write(ending.valid & turn_complete, ending.slot, ending.status);
@@ -249,9 +265,15 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     });
     p.executing.set(executing);
     let share = reg(c.depth_bits(), c.tags);
-    let limits = Limits { discard: discarding, even: rule.is(Rule::Even), share };
+    let limits = Limits {
+        discard: discarding,
+        even: rule.is(Rule::Even),
+        share,
+    };
 
-    comment("the one judgement: whoever writes an eligible row leaves it queued, and wakes it when it was not");
+    comment(
+        "the one judgement: whoever writes an eligible row leaves it queued, and wakes it when it was not",
+    );
     let new_eligible = new_row.eligible(&limits);
     let judged = var(lit(0, 1));
     let stay = var(lit(0, 1));
@@ -277,8 +299,12 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     let active = reg(lun_bits + 1, 0);
     let was_active = row.active();
     let is_active = new_row.active();
-    when(row_write & !was_active & is_active, || active.set(active + 1));
-    when(row_write & was_active & !is_active, || active.set(active - 1));
+    when(row_write & !was_active & is_active, || {
+        active.set(active + 1)
+    });
+    when(row_write & was_active & !is_active, || {
+        active.set(active - 1)
+    });
     let start_recheck = var(lit(0, 1));
     let u_share = instance::<fairness::ShareDividerPorts>("u_share", divider, c);
     u_share.tag_depth.set(tag_depth);
@@ -308,6 +334,7 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
         walk_turn,
         discard_turn,
         discarding,
+        clearing,
         row,
         new_row,
         row_write,
@@ -360,10 +387,22 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     u_stats.admitted.valid.set(admission.execute);
     u_stats.admitted.lun.set(cur);
     u_stats.admitted.waited.set(p.cycle - info.parked_at);
-    u_stats.completed.valid.set(ending.valid & ending.executed & turn_complete);
+    u_stats
+        .completed
+        .valid
+        .set(ending.valid & ending.executed & turn_complete);
     u_stats.completed.lun.set(ending.lun);
-    u_stats.completed.blocks.set(ending.status.trunc(11).any().mux(lit(0, BLOCKS_BITS), info.blocks));
-    u_stats.deferred.valid.set(e.deferred.depth | e.deferred.share | e.deferred.tags);
+    u_stats.completed.blocks.set(
+        ending
+            .status
+            .trunc(11)
+            .any()
+            .mux(lit(0, BLOCKS_BITS), info.blocks),
+    );
+    u_stats
+        .deferred
+        .valid
+        .set(e.deferred.depth | e.deferred.share | e.deferred.tags);
     u_stats.deferred.lun.set(row_addr);
     u_stats.deferred.depth.set(e.deferred.depth);
     u_stats.deferred.share.set(e.deferred.share);
@@ -371,17 +410,36 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     other::snapshot(&e, &others, &u_stats);
 
     comment("start, and back to the defaults: one row a cycle");
-    let default_row = Row { depth: lit(c.tags.min(32).into(), c.depth_bits()), weight: lit(1, 16), ..Row::zero(c) };
+    let default_row = Row {
+        depth: lit(c.tags.min(32).into(), c.depth_bits()),
+        weight: lit(1, 16),
+        ..Row::zero(c)
+    };
     let lun_to_clear = clear_at.resize(lun_bits);
     let clear_lun = clearing & clear_at.zext(32).lt(c.luns);
     let clear_cq = clearing & clear_at.zext(32).lt(cqs);
-    rows.write(row_write | clear_lun, clearing.mux(lun_to_clear, row_addr), &Row::choose(clearing, &default_row, &new_row));
+    rows.write(
+        row_write | clear_lun,
+        clearing.mux(lun_to_clear, row_addr),
+        &Row::choose(clearing, &default_row, &new_row),
+    );
     let cq_to_clear = clear_at.resize(c.queue_bits());
-    cq_rows.write(cq_row_write | clear_cq, clearing.mux(cq_to_clear, cq_addr), clearing.mux(lit(0, CqRow::width_of(c)), new_cq_row.pack()));
+    cq_rows.write(
+        cq_row_write | clear_cq,
+        clearing.mux(cq_to_clear, cq_addr),
+        clearing.mux(lit(0, CqRow::width_of(c)), new_cq_row.pack()),
+    );
     when(clearing, || {
         clear_at.set(clear_at + 1);
         when(clear_at.eq(rows_to_clear - 1), || clearing.set(0));
-        for r in [cur_valid, put_valid, tag_valid, exec_valid, ending.valid, walking] {
+        for r in [
+            cur_valid,
+            put_valid,
+            tag_valid,
+            exec_valid,
+            ending.valid,
+            walking,
+        ] {
             r.set(0);
         }
         for r in [executing, active, held, recheck_left] {
@@ -413,7 +471,19 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
         p.tag.fire(),
         p.work.fire(),
     ]);
-    let busy = any_of(&[offered, clearing, row_write, cq_row_write, ending.valid, put_valid, popping, walking, recheck_left.any(), others.busy, u_share.busy]);
+    let busy = any_of(&[
+        offered,
+        clearing,
+        row_write,
+        cq_row_write,
+        ending.valid,
+        put_valid,
+        popping,
+        walking,
+        recheck_left.any(),
+        others.busy,
+        u_share.busy,
+    ]);
     let quiet = reg(4, 0);
     when(busy, || quiet.set(0)).elsewhen(!quiet.bit(3), || quiet.set(quiet + 1));
     p.idle.set(quiet.bit(3) & !busy);

@@ -51,6 +51,7 @@ pub mod row;
 pub mod stats;
 mod walker;
 
+use crate::bitmap::BitmapPorts;
 use crate::config::CardConfig;
 use crate::interfaces::*;
 use weir_kit::*;
@@ -164,6 +165,21 @@ pub struct LunEnginePorts {
     /// The command.
     #[output]
     pub popped: Popped,
+    /// Pulse: a command has come to its CQ's list, whatever ended it (not while discarding).
+    #[output]
+    #[bits(1)]
+    pub completed_valid: Sig,
+    /// `Op`; 0 when decode rejected it.
+    #[output]
+    #[bits(2)]
+    pub completed_op: Sig,
+    /// Its length in 512 B blocks; 0 when decode rejected it.
+    #[output]
+    #[bits(BLOCKS_BITS)]
+    pub completed_blocks: Sig,
+    /// The command.
+    #[output]
+    pub completed: Reject,
     /// Work for the walker, from admin.
     #[input]
     pub walk: Stream<WalkRequest>,
@@ -214,4 +230,30 @@ pub struct LunEnginePorts {
     /// A LUN into the work set.
     #[output]
     pub work_put: LunPulse,
+}
+
+/// Wires the engine's tag allocator ([`BitmapConfig::allocator`](crate::bitmap::BitmapConfig::allocator) of `c.tags`) and work set
+/// of LUNs ([`BitmapConfig::work`](crate::bitmap::BitmapConfig::work) of `c.luns`), except for their `clear` and what they report.
+pub fn connect_sets(engine: &LunEnginePorts, tags: &BitmapPorts, work: &BitmapPorts) {
+    for (set, stream, put, index) in [
+        (
+            tags,
+            &engine.tag,
+            engine.tag_free.valid,
+            engine.tag_free.index,
+        ),
+        (
+            work,
+            &engine.work,
+            engine.work_put.valid,
+            engine.work_put.index,
+        ),
+    ] {
+        stream.valid.set(set.take.valid);
+        stream.payload.set(set.take.payload.index);
+        set.take.ready.set(stream.ready);
+        set.put.valid.set(put);
+        set.put.index.set(index);
+        set.limit.set(0);
+    }
 }

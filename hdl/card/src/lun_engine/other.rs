@@ -26,12 +26,16 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
     let all_weight = reg_nr(16);
     let sweep_pending = e.recheck_left.any() | all_left.any();
     let sweep_first = reg(1, 0);
-    let sweeps = e.turn_other & sweep_pending & (sweep_first | !(p.budget.valid | p.snapshot.valid));
-    other_is_sweep.set(sweep_pending & (sweep_first | !(p.budget.valid | p.snapshot.valid)));
-    let open = e.turn_other & !(sweep_pending & sweep_first) & !all_left.any();
+    let sweep_now =
+        sweep_pending & (sweep_first | all_left.any() | !(p.budget.valid | p.snapshot.valid));
+    other_is_sweep.set(sweep_now);
+    let sweeps = e.turn_other & sweep_now;
+    let open = e.turn_other & !sweep_now;
     p.budget.ready.set(open);
     p.snapshot.ready.set(open & !p.budget.valid);
-    when(e.turn_other, || sweep_first.set(p.budget.fire() | p.snapshot.fire()));
+    when(e.turn_other, || {
+        sweep_first.set(p.budget.fire() | p.snapshot.fire())
+    });
 
     let sets = p.budget.fire() & budget.set;
     let sets_lun = sets & !budget.tag_set & !budget.all;
@@ -48,8 +52,14 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
     });
     when(sweeps, || {
         e.row_write.set(1);
-        e.sweep_at.set(e.sweep_at.eq(e.c.luns - 1).mux(lit(0, e.c.lun_bits()), e.sweep_at + 1));
-        when(e.recheck_left.any(), || e.recheck_left.set(e.recheck_left - 1));
+        e.sweep_at.set(
+            e.sweep_at
+                .eq(e.c.luns - 1)
+                .mux(lit(0, e.c.lun_bits()), e.sweep_at + 1),
+        );
+        when(e.recheck_left.any(), || {
+            e.recheck_left.set(e.recheck_left - 1)
+        });
         when(all_left.any(), || {
             all_left.set(all_left - 1);
             new.depth.set(all_depth);
@@ -62,6 +72,7 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
         all_depth.set(budget.depth);
         all_weight.set(budget.weight);
     });
+    when(e.clearing, || all_left.set(0));
 
     comment("the answer");
     let reply_valid = reg(1, 0);
@@ -70,17 +81,27 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
     reply_valid.set((p.budget.fire() & !sets_all) | all_done);
     when(e.turn_other, || {
         let tag_set = p.budget.valid & budget.tag_set;
-        reply.depth.set(tag_set.mux(sets.mux(budget.depth, e.tag_depth), new.depth));
+        reply
+            .depth
+            .set(tag_set.mux(sets.mux(budget.depth, e.tag_depth), new.depth));
         reply.weight.set(new.weight);
-        reply.rule.set((sets & budget.tag_set).mux(budget.rule, e.rule));
+        reply
+            .rule
+            .set((sets & budget.tag_set).mux(budget.rule, e.rule));
     });
     p.budget_reply_valid.set(reply_valid);
     p.budget_reply.set(&reply);
 
     let sets_budget = sets & !budget.tag_set;
-    assume("depth_in_range", !sets | (budget.depth.any() & budget.depth.le(e.c.tags)));
+    assume(
+        "depth_in_range",
+        !sets | (budget.depth.any() & budget.depth.le(e.c.tags)),
+    );
     assume("weight_in_range", !sets_budget | budget.weight.any());
-    Others { snapshot: p.snapshot.fire(), busy: sweep_pending | reply_valid }
+    Others {
+        snapshot: p.snapshot.fire(),
+        busy: sweep_pending | reply_valid,
+    }
 }
 
 /// Joins the row's counts and the counters, read in one cycle.

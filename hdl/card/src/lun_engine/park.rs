@@ -26,11 +26,22 @@ pub(super) fn park(e: &Engine) {
         .otherwise(|| {
             e.link_write.set(1);
             e.link_addr.set(row.tail);
-            e.link_data.set(&Link { slot: cmd.slot, cost: cmd.cost, flush: is_flush, counted: lit(0, 1) });
+            e.link_data.set(&Link {
+                slot: cmd.slot,
+                cost: cmd.cost,
+                flush: is_flush,
+                counted: lit(0, 1),
+            });
         });
         e.info_write.set(1);
         e.info_addr.set(cmd.slot);
-        e.info_data.set(&Info { sq: cmd.sq, cid: cmd.cid, op: cmd.op, blocks: cmd.blocks, parked_at: p.cycle });
+        e.info_data.set(&Info {
+            sq: cmd.sq,
+            cid: cmd.cid,
+            op: cmd.op,
+            blocks: cmd.blocks,
+            parked_at: p.cycle,
+        });
         e.held.set(e.held + 1);
     });
     e.defer(parks & was_empty, row, lit(0, 1), e.executing);
@@ -50,7 +61,10 @@ pub(super) fn pop(e: &Engine, pop_cq: Sig) -> Sig {
         popped_more.set(e.cq_row.count.gt(1));
         pop_cq.set(p.pop.payload);
     });
-    assume("pop_of_a_list_with_entries", !p.pop.fire() | e.cq_row.count.any());
+    assume(
+        "pop_of_a_list_with_entries",
+        !p.pop.fire() | e.cq_row.count.any(),
+    );
 
     p.popped_valid.set(popping & e.turn_other);
     let out = &p.popped;

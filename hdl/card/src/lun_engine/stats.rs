@@ -121,21 +121,50 @@ pub struct LunStatsPorts {
 /// The counters; see the module's documentation.
 #[hw]
 pub fn lun_stats(c: &CardConfig) -> Module {
-    module("lun_stats", "Counters a LUN: a read-modify-write of two cycles in each of three RAMs, with forwarding.", c, |p: LunStatsPorts| {
-        let w = |n: u32, x: Sig| x.zext(n);
-        let wait = scope("admit", || counters(c, &p, p.admitted.valid, p.admitted.lun, &[lit(1, 48), w(64, p.admitted.waited)]));
-        let bytes = cat(&[p.completed.blocks, lit(0, 9)]);
-        let done = scope("complete", || counters(c, &p, p.completed.valid, p.completed.lun, &[lit(1, 48), w(64, bytes)]));
-        let d = &p.deferred;
-        let held = scope("defer", || counters(c, &p, d.valid, d.lun, &[w(48, d.depth), w(48, d.share), w(48, d.tags)]));
-        p.counts.admitted.set(wait[0]);
-        p.counts.cycles_waited.set(wait[1]);
-        p.counts.completed.set(done[0]);
-        p.counts.bytes.set(done[1]);
-        p.counts.deferred_depth.set(held[0]);
-        p.counts.deferred_share.set(held[1]);
-        p.counts.deferred_tags.set(held[2]);
-    })
+    module(
+        "lun_stats",
+        "Counters a LUN: a read-modify-write of two cycles in each of three RAMs, with forwarding.",
+        c,
+        |p: LunStatsPorts| {
+            let w = |n: u32, x: Sig| x.zext(n);
+            let wait = scope("admit", || {
+                counters(
+                    c,
+                    &p,
+                    p.admitted.valid,
+                    p.admitted.lun,
+                    &[lit(1, 48), w(64, p.admitted.waited)],
+                )
+            });
+            let bytes = cat(&[p.completed.blocks, lit(0, 9)]);
+            let done = scope("complete", || {
+                counters(
+                    c,
+                    &p,
+                    p.completed.valid,
+                    p.completed.lun,
+                    &[lit(1, 48), w(64, bytes)],
+                )
+            });
+            let d = &p.deferred;
+            let held = scope("defer", || {
+                counters(
+                    c,
+                    &p,
+                    d.valid,
+                    d.lun,
+                    &[w(48, d.depth), w(48, d.share), w(48, d.tags)],
+                )
+            });
+            p.counts.admitted.set(wait[0]);
+            p.counts.cycles_waited.set(wait[1]);
+            p.counts.completed.set(done[0]);
+            p.counts.bytes.set(done[1]);
+            p.counts.deferred_depth.set(held[0]);
+            p.counts.deferred_share.set(held[1]);
+            p.counts.deferred_tags.set(held[2]);
+        },
+    )
 }
 
 /// One RAM of counters side by side; `add` is what an event adds to each. Returns what was read for `p.read`.
@@ -167,8 +196,15 @@ fn counters(c: &CardConfig, p: &LunStatsPorts, event: Sig, lun: Sig, add: &[Sig]
     }
     let sum_word = cat(&sums);
     written_word.set(sum_word);
-    ram.write(adding | p.clear.valid, p.clear.valid.mux(p.clear.index, adding_lun), p.clear.valid.mux(lit(0, width), sum_word));
+    ram.write(
+        adding | p.clear.valid,
+        p.clear.valid.mux(p.clear.index, adding_lun),
+        p.clear.valid.mux(lit(0, width), sum_word),
+    );
     assume("no_read_in_the_cycle_of_an_event", !(event & p.read.valid));
-    assume("no_event_while_clearing", !(p.clear.valid & (event | adding)));
+    assume(
+        "no_event_while_clearing",
+        !(p.clear.valid & (event | adding)),
+    );
     old
 }

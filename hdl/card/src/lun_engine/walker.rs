@@ -24,11 +24,15 @@ pub(super) fn walker(e: &Engine, walking: Sig, admitted: Sig) -> Walk {
     let walk_sq = reg_nr(e.c.queue_bits());
     let walk_cid = reg_nr(16);
     let walk_found = reg(1, 0);
-    comment("the next step counts the list; else it takes one of the `walk_left` commands still to see");
+    comment(
+        "the next step counts the list; else it takes one of the `walk_left` commands still to see",
+    );
     let walk_count = reg(1, 0);
     let walk_left = reg(e.c.slot_bits() + 1, 0);
 
-    p.walk.ready.set(!walking & (e.turn_park | e.turn_other | e.turn_admit | e.turn_complete));
+    p.walk
+        .ready
+        .set(!walking & (e.turn_park | e.turn_other | e.turn_admit | e.turn_complete));
     let step = e.turn_admit & e.walk_turn & walking;
     let takes = step & !walk_count;
     let matches = e.info.sq.eq(walk_sq) & (!walk_one | e.info.cid.eq(walk_cid));
@@ -50,7 +54,12 @@ pub(super) fn walker(e: &Engine, walking: Sig, admitted: Sig) -> Walk {
             new.tail.set(row.head);
             e.link_write.set(1);
             e.link_addr.set(row.tail);
-            e.link_data.set(&Link { slot: row.head, cost: row.head_cost, flush: row.head_flush, counted: lit(1, 1) });
+            e.link_data.set(&Link {
+                slot: row.head,
+                cost: row.head_cost,
+                flush: row.head_flush,
+                counted: lit(1, 1),
+            });
         });
         when(matches & last, || new.deficit.set(0));
     });
@@ -89,5 +98,8 @@ pub(super) fn walker(e: &Engine, walking: Sig, admitted: Sig) -> Walk {
         e.walk_lun.set(0);
     });
     assert("walker_sees_parked_commands", !takes | row.parked.any());
-    Walk { ends, one: walk_one }
+    Walk {
+        ends,
+        one: walk_one,
+    }
 }
