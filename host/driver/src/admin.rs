@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::memory::Words;
 use crate::pci::Pci;
-use crate::queue::QueueError;
+use crate::request::QueueError;
 use crate::ring::{CqRing, Entry, SqRing};
 use std::collections::VecDeque;
 use weir_nvme::log::AsyncEvent;

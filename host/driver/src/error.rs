@@ -1,7 +1,7 @@
 //! What can go wrong between driver and controller.
 
 use crate::pci::AllocError;
-use crate::queue::QueueError;
+use crate::request::QueueError;
 use weir_nvme::Status;
 
 /// An error of [`Controller`](crate::Controller).

@@ -6,8 +6,8 @@
 //! * [`Controller`] brings a controller up and executes admin commands: `controller.rs` (life), `commands.rs` (Identify,
 //!   features, logs), `timeout.rs` (late commands), over `admin.rs` (the admin queue).
 //! * [`Queue`] is one CPU's: [`submit`](Queue::submit) any number of commands, make them visible with one
-//!   [`ring`](Queue::ring), collect them with [`poll`](Queue::poll). Over `slots.rs` (CIDs, the bound a LUN), `prp.rs`
-//!   and `ring.rs`.
+//!   [`ring`](Queue::ring), collect them with [`poll`](Queue::poll). What goes in and out is in `request.rs`. Over
+//!   `slots.rs` (CIDs, the bound a LUN), `prp.rs` and `ring.rs`.
 //! * [`Buffer`]s move into the queue on submission and come back with the completion.
 //!
 //! Between a call and the device a queue takes no lock, does no atomic read-modify-write, allocates nothing and reads
@@ -51,6 +51,7 @@ mod memory;
 mod pci;
 mod prp;
 mod queue;
+mod request;
 mod ring;
 mod slots;
 mod timeout;
@@ -60,9 +61,8 @@ pub use error::Error;
 pub use lun::Lun;
 pub use memory::{Buffer, Memory};
 pub use pci::{AllocError, Pci};
-pub use queue::{
-    Completed, Op, Outstanding, Queue, QueueConfig, QueueError, Rejected, SubmitError,
-};
+pub use queue::Queue;
+pub use request::{Completed, Op, Outstanding, QueueConfig, QueueError, Rejected, SubmitError};
 pub use slots::OpenError;
 pub use timeout::{Verdict, Watch};
 pub use weir_nvme as nvme;

@@ -4,7 +4,7 @@
 //! that is in flight from one that never was and from one that has completed before.
 
 use crate::memory::Buffer;
-use crate::queue::SubmitError;
+use crate::request::SubmitError;
 
 /// One command in flight; a cache line.
 #[repr(align(64))]

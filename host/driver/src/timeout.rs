@@ -7,7 +7,7 @@
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::pci::Pci;
-use crate::queue::Outstanding;
+use crate::request::Outstanding;
 use std::collections::HashMap;
 use weir_nvme::log::LunStatistics;
 

@@ -2,14 +2,14 @@
 
 mod mock;
 
-use mock::{Fault, MockPci, SERIAL, TAGS};
+use mock::{Fault, MockPci, SERIAL, TAGS, start};
 use weir_driver::nvme::feature::Fairness;
 use weir_driver::nvme::identify::Cns;
 use weir_driver::nvme::log::{AsyncEvent, AsyncEventType, LogPage};
 use weir_driver::nvme::{StatusCode, weir};
 use weir_driver::*;
 
-fn start(pci: &MockPci) -> Result<Controller<MockPci>, Error> {
+fn try_start(pci: &MockPci) -> Result<Controller<MockPci>, Error> {
     let options = Options {
         admin_timeout_ns: 200_000_000,
         ..Options::default()
@@ -20,7 +20,7 @@ fn start(pci: &MockPci) -> Result<Controller<MockPci>, Error> {
 #[test]
 fn a_card_is_recognised_with_its_luns() {
     let pci = MockPci::new(3, 100);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     let info = c.info().clone();
     assert_eq!(
         (
@@ -65,7 +65,10 @@ fn bring_up_says_what_is_wrong() {
     let with = |change: &dyn Fn(&MockPci)| {
         let pci = MockPci::new(1, 8);
         change(&pci);
-        start(&pci).err().map(|e| e.to_string()).unwrap_or_default()
+        try_start(&pci)
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default()
     };
     assert_eq!(
         with(&|p| p.fault(Fault::Gone)),
@@ -101,7 +104,7 @@ fn bring_up_says_what_is_wrong() {
 #[test]
 fn budgets_tags_and_statistics() {
     let pci = MockPci::new(2, 64);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     let budget =
         |c: &mut Controller<MockPci>, lun| c.budget(lun).map(|b| (b.depth(), b.weight())).unwrap();
     assert_eq!(budget(&mut c, 0), (32, 1));
@@ -170,7 +173,7 @@ fn budgets_tags_and_statistics() {
 fn another_device_has_no_budgets() {
     let pci = MockPci::new(2, 64);
     pci.device().weir = false;
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     assert!(!c.is_weir());
     assert_eq!(c.set_depth(0, 5), Err(Error::Unsupported("the LUN budget")));
     assert_eq!(
@@ -191,7 +194,7 @@ fn another_device_has_no_budgets() {
 #[test]
 fn events_arrive_beside_commands_and_are_asked_for_again() {
     let pci = MockPci::new(1, 64);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     assert_eq!(c.next_event(), Ok(None));
     for info in 0..20 {
         let event = AsyncEvent::new()
@@ -207,7 +210,7 @@ fn events_arrive_beside_commands_and_are_asked_for_again() {
 #[test]
 fn queues_are_planned_within_what_is_granted() {
     let pci = MockPci::new(1, 64);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     let base = QueueConfig {
         entries: 16,
         ..Default::default()
@@ -332,7 +335,7 @@ fn queues_are_planned_within_what_is_granted() {
 #[test]
 fn a_refused_queue_leaves_nothing() {
     let pci = MockPci::new(1, 64);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     let before = pci.allocations();
     pci.fault(Fault::NoSubmissionQueues);
     let error = c.create_queue(&QueueConfig::default()).err().unwrap();
@@ -351,7 +354,7 @@ fn a_refused_queue_leaves_nothing() {
 #[test]
 fn a_device_that_goes_away_ends_every_wait() {
     let pci = MockPci::new(1, 64);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     pci.fault(Fault::Gone);
     assert_eq!(c.check(), Err(Error::Gone { register: "CSTS" }));
     assert_eq!(c.lun_statistics(0), Err(Error::Gone { register: "CSTS" }));
@@ -367,7 +370,7 @@ fn a_device_that_goes_away_ends_every_wait() {
 #[test]
 fn a_silent_admin_queue_is_an_error_and_a_reset_heals_it() {
     let pci = MockPci::new(1, 64);
-    let mut c = start(&pci).unwrap();
+    let mut c = start(&pci);
     pci.fault(Fault::AdminStuck);
     let error = c.smart_log().err().unwrap();
     assert_eq!(
