@@ -220,7 +220,7 @@ fn body(c: &CardConfig, p: AdminPagesPorts) {
     let list_look = room & is_list & in_list & !looked;
     let plain = room & !is_list;
 
-    let controller = rom(at, &weir::identify_controller(&CardIdentity { luns: 0, ..id }));
+    let controller = rom(at, &weir::identify_controller(&id));
     let nn = at.eq((weir_nvme::identify::offset::NN / 4) as u32);
     let namespace_rom = rom(at, &weir::identify_namespace(0));
     let blocks_lo = p.blocks.bits(0, 32);
