@@ -266,3 +266,30 @@ fn a_dropped_queue_leaks_what_the_device_may_still_write() {
     assert_eq!(pci.allocations(), before + 4);
     assert_eq!(pci.violations(), Vec::<String>::new());
 }
+
+#[test]
+fn deletion_empties_a_full_completion_queue() {
+    let pci = MockPci::new(1, 64);
+    let mut c = start(&pci);
+    let mut q = queue(
+        &mut c,
+        QueueConfig {
+            entries: 64,
+            cq_entries: Some(4),
+            ..Default::default()
+        },
+    );
+    pci.device().latency = 1000;
+    for user in 0..60 {
+        q.flush(0, user).unwrap();
+    }
+    q.ring();
+    pci.relax();
+    let mut users = BTreeSet::new();
+    c.delete_queue(q, |d| {
+        assert_eq!(d.status.code(), StatusCode::ABORTED_SQ_DELETION);
+        assert!(users.insert(d.user));
+    })
+    .unwrap();
+    assert_eq!(users.len(), 60);
+}

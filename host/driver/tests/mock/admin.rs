@@ -20,6 +20,13 @@ impl Device {
         if self.has(Fault::AdminStuck) {
             return;
         }
+        if opcode == AdminOpcode::DELETE_IO_SQ
+            && self.delete_sq(QueueCdw10::from(command.cdw10).qid())
+        {
+            self.deleting
+                .push((QueueCdw10::from(command.cdw10).qid(), cid));
+            return;
+        }
         let (status, result) = match self.admin_result(opcode, command) {
             Ok(result) => (StatusCode::SUCCESS, result),
             Err(status) => (status, 0),
@@ -90,27 +97,7 @@ impl Device {
                 self.sqs.insert(q.qid(), sq);
                 Ok(0)
             }
-            AdminOpcode::DELETE_IO_SQ => {
-                let qid = QueueCdw10::from(c.cdw10).qid();
-                if qid == 0 || !self.sqs.contains_key(&qid) {
-                    return Err(StatusCode::INVALID_QUEUE_IDENTIFIER);
-                }
-                let (dying, living) = std::mem::take(&mut self.ios)
-                    .into_iter()
-                    .partition(|io| io.sqid == qid);
-                self.ios = living;
-                for io in dying {
-                    self.forget(&io);
-                    self.complete(
-                        qid,
-                        io.command.cdw0.cid(),
-                        StatusCode::ABORTED_SQ_DELETION,
-                        0,
-                    );
-                }
-                self.sqs.remove(&qid);
-                Ok(0)
-            }
+            AdminOpcode::DELETE_IO_SQ => Err(StatusCode::INVALID_QUEUE_IDENTIFIER),
             AdminOpcode::DELETE_IO_CQ => {
                 let qid = QueueCdw10::from(c.cdw10).qid();
                 if self.sqs.values().any(|sq| sq.cqid == qid) {
@@ -149,6 +136,29 @@ impl Device {
             AdminOpcode::GET_LOG_PAGE => self.log(c),
             _ => Err(StatusCode::INVALID_OPCODE),
         }
+    }
+
+    /// Aborts the commands of a submission queue and deletes it; false when there is none.
+    fn delete_sq(&mut self, qid: u16) -> bool {
+        if qid == 0 || !self.sqs.contains_key(&qid) {
+            return false;
+        }
+        let (dying, living) = std::mem::take(&mut self.ios)
+            .into_iter()
+            .partition(|io| io.sqid == qid);
+        self.ios = living;
+        let dying: Vec<Io> = dying;
+        for io in dying {
+            self.forget(&io);
+            self.complete(
+                qid,
+                io.command.cdw0.cid(),
+                StatusCode::ABORTED_SQ_DELETION,
+                0,
+            );
+        }
+        self.sqs.remove(&qid);
+        true
     }
 
     /// Takes an I/O off its LUN's counts.

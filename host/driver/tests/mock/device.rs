@@ -97,6 +97,8 @@ pub struct Device {
     pub(super) cqs: BTreeMap<u16, Cq>,
     pub(super) ios: Vec<Io>,
     pub(super) requests: Vec<u16>,
+    /// Submission queues being deleted, and the command that asked.
+    pub(super) deleting: Vec<(u16, u16)>,
     pub(super) coalescing: u32,
     pub(super) vectors: HashMap<u16, bool>,
     pub(super) memory: BTreeMap<u64, (usize, usize)>,
@@ -144,6 +146,7 @@ impl Device {
             cqs: BTreeMap::new(),
             ios: Vec::new(),
             requests: Vec::new(),
+            deleting: Vec::new(),
             coalescing: 0,
             vectors: HashMap::new(),
             memory: BTreeMap::new(),
@@ -316,6 +319,7 @@ impl Device {
             self.cqs.clear();
             self.ios.clear();
             self.requests.clear();
+            self.deleting.clear();
             self.events.clear();
             for lun in &mut self.luns {
                 lun.statistics = LunStatistics::default();
@@ -379,6 +383,7 @@ impl Device {
         for cqid in cqids {
             self.post(cqid);
         }
+        self.finish_deletions();
     }
 
     fn fetch(&mut self, qid: u16) -> Option<Command> {
@@ -533,6 +538,25 @@ impl Device {
         }
         if posted && let Some(vector) = self.cqs[&cqid].vector {
             self.vectors.insert(vector, true);
+        }
+    }
+
+    /// A deletion completes when the completions of the queue have been posted.
+    fn finish_deletions(&mut self) {
+        let cqs = &self.cqs;
+        let busy = |qid| {
+            cqs.values()
+                .any(|cq| cq.waiting.iter().any(|entry| entry.sqid == qid))
+        };
+        let (left, done) = self
+            .deleting
+            .iter()
+            .copied()
+            .partition(|&(qid, _)| busy(qid));
+        self.deleting = left;
+        let done: Vec<(u16, u16)> = done;
+        for (_, cid) in done {
+            self.complete(0, cid, StatusCode::SUCCESS, 0);
         }
     }
 
