@@ -324,7 +324,7 @@ fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module)
     let inserted = Work::choose(
         again,
         &moved,
-        &Work::choose(list.result.valid, &with_list, &new_work),
+        &Work::choose(take_result, &with_list, &new_work),
     );
     unused(result.work.has_list);
     let insert = (again & !waits) | take_result | take_new;

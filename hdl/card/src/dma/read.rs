@@ -121,8 +121,8 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
     let takes = !beat_valid | moves;
     p.r.ready.set(takes);
     let arrived = Flight::unpack(c, flights.read_async(r.id.trunc(id_bits)));
-    when(takes, || {
-        beat_valid.set(p.r.valid);
+    when(takes, || beat_valid.set(p.r.valid));
+    when(p.r.fire(), || {
         beat.set(&SourceBeat {
             data: r.data,
             first: !inside,
@@ -132,8 +132,8 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
         beat_id.set(r.id.trunc(id_bits));
         beat_host.set(arrived.host);
         beat_fault.set(r.resp.bit(1) | (inside & beat_fault));
+        inside.set(!r.last);
     });
-    when(p.r.fire(), || inside.set(!r.last));
     if c.chunk_bits() > id_bits {
         unused(r.id.hi(c.chunk_bits() - id_bits));
     }
