@@ -23,7 +23,12 @@ pub struct Memory {
 impl Memory {
     /// Nothing written yet.
     pub fn new(seed: u64) -> Memory {
-        Memory { seed, pages: HashMap::new(), bad_reads: HashSet::new(), bad_writes: HashSet::new() }
+        Memory {
+            seed,
+            pages: HashMap::new(),
+            bad_reads: HashSet::new(),
+            bad_writes: HashSet::new(),
+        }
     }
 
     fn fresh(&self, page: u64) -> Box<[u8; 4096]> {
@@ -31,7 +36,11 @@ impl Memory {
         for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
             let x = (page * 512 + i as u64) ^ self.seed.wrapping_mul(0x9e37_79b9);
             let x = x.wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            word.copy_from_slice(&(x ^ (x >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb).to_le_bytes());
+            word.copy_from_slice(
+                &(x ^ (x >> 29))
+                    .wrapping_mul(0x94d0_49bb_1331_11eb)
+                    .to_le_bytes(),
+            );
         }
         bytes
     }
@@ -98,7 +107,12 @@ pub struct Manner {
 
 impl Manner {
     /// Zero latency: R valid the cycle after AR, B the cycle after WLAST, always ready.
-    pub const PROMPT: Manner = Manner { reorder: false, interleave: false, latency: 1, stalls: false };
+    pub const PROMPT: Manner = Manner {
+        reorder: false,
+        interleave: false,
+        latency: 1,
+        stalls: false,
+    };
 }
 
 struct Burst {
@@ -112,7 +126,11 @@ struct Burst {
 /// Checks the rules for an address and gives the bytes of a beat.
 fn check_address(name: &str, addr: u64, len: u64, beat_bytes: u64) {
     let start = addr / beat_bytes * beat_bytes;
-    assert!(start % 4096 + (len + 1) * beat_bytes <= 4096, "{name}: burst at {addr:#x} of {} beats crosses 4 KiB", len + 1);
+    assert!(
+        start % 4096 + (len + 1) * beat_bytes <= 4096,
+        "{name}: burst at {addr:#x} of {} beats crosses 4 KiB",
+        len + 1
+    );
 }
 
 /// The read side of a slave port.
@@ -153,8 +171,21 @@ impl ReadSlave {
             rng: rng(seed),
             take: Stall::new(seed ^ 1),
             give: Stall::new(seed ^ 2),
-            ar: (o("valid"), o("id"), o("addr"), o("len"), sim.input(&format!("{ar}_ready")).expect("port")),
-            r: (i("valid"), i("id"), data, i("resp"), i("last"), sim.output(&format!("{r}_ready")).expect("port")),
+            ar: (
+                o("valid"),
+                o("id"),
+                o("addr"),
+                o("len"),
+                sim.input(&format!("{ar}_ready")).expect("port"),
+            ),
+            r: (
+                i("valid"),
+                i("id"),
+                data,
+                i("resp"),
+                i("last"),
+                sim.output(&format!("{r}_ready")).expect("port"),
+            ),
             beat_bytes: data.width() as u64 / 8,
             bursts: vec![],
             offered: None,
@@ -179,12 +210,17 @@ impl ReadSlave {
         sim.set(self.ar.4, self.ar_ready);
         if self.offered.is_none() && (!self.manner.stalls || self.give.go()) {
             let first_of_id = |i: usize| self.bursts[..i].iter().all(|b| b.id != self.bursts[i].id);
-            let mut able: Vec<usize> =
-                (0..self.bursts.len()).filter(|i| self.bursts[*i].ready_at <= self.cycle && first_of_id(*i)).collect();
+            let mut able: Vec<usize> = (0..self.bursts.len())
+                .filter(|i| self.bursts[*i].ready_at <= self.cycle && first_of_id(*i))
+                .collect();
             if !self.manner.reorder {
                 able.retain(|i| *i == 0);
             }
-            let inside = if self.manner.interleave { None } else { self.inside };
+            let inside = if self.manner.interleave {
+                None
+            } else {
+                self.inside
+            };
             self.offered = match inside {
                 Some(i) => Some(i),
                 None if able.is_empty() => None,
@@ -199,10 +235,20 @@ impl ReadSlave {
             // Lanes in front of an unaligned start carry anything.
             let front = b.addr.saturating_sub(base) as usize;
             bytes[..front].iter_mut().for_each(|x| *x = !*x);
-            let words: Vec<u64> = bytes.chunks(8).map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes"))).collect();
+            let words: Vec<u64> = bytes
+                .chunks(8)
+                .map(|c| u64::from_le_bytes(c.try_into().expect("8 bytes")))
+                .collect();
             sim.set(self.r.1, b.id);
             sim.set_wide(self.r.2, &words);
-            sim.set(self.r.3, if memory.bad_reads.contains(&(base / 4096)) { 2 } else { 0 });
+            sim.set(
+                self.r.3,
+                if memory.bad_reads.contains(&(base / 4096)) {
+                    2
+                } else {
+                    0
+                },
+            );
             sim.set(self.r.4, b.beat == b.len);
         }
     }
@@ -224,10 +270,20 @@ impl ReadSlave {
         if self.ar_ready && sim.is(self.ar.0) {
             let (id, addr, len) = (sim.get(self.ar.1), sim.get(self.ar.2), sim.get(self.ar.3));
             check_address(&self.name, addr, len, self.beat_bytes);
-            assert!(!self.unique_ids || self.bursts.iter().all(|b| b.id != id), "{}: id {id} is in flight twice", self.name);
+            assert!(
+                !self.unique_ids || self.bursts.iter().all(|b| b.id != id),
+                "{}: id {id} is in flight twice",
+                self.name
+            );
             let ready_at = self.cycle + self.rng.random_range(1..=self.manner.latency);
             self.requests.push((self.cycle, id, addr, len));
-            self.bursts.push(Burst { id, addr, len, beat: 0, ready_at });
+            self.bursts.push(Burst {
+                id,
+                addr,
+                len,
+                beat: 0,
+                ready_at,
+            });
             self.most = self.most.max(self.bursts.len());
         }
         self.cycle += 1;
@@ -282,7 +338,13 @@ impl WriteSlave {
             take_aw: Stall::new(seed ^ 3),
             take_w: Stall::new(seed ^ 4),
             give: Stall::new(seed ^ 5),
-            aw: (o("valid"), o("id"), o("addr"), o("len"), input(format!("{aw}_ready"))),
+            aw: (
+                o("valid"),
+                o("id"),
+                o("addr"),
+                o("len"),
+                input(format!("{aw}_ready")),
+            ),
             w: (
                 sim.output(&format!("{w}_valid")).expect("port"),
                 data,
@@ -318,13 +380,18 @@ impl WriteSlave {
 
     /// Drives the ports for this cycle.
     pub fn drive(&mut self, sim: &mut Sim, memory: &mut Memory) {
-        self.readies = (!self.manner.stalls || self.take_aw.go(), !self.manner.stalls || self.take_w.go());
+        self.readies = (
+            !self.manner.stalls || self.take_aw.go(),
+            !self.manner.stalls || self.take_w.go(),
+        );
         // Write data is taken only behind its address: W may come first in AXI, but then its place is not known here.
         sim.set(self.aw.4, self.readies.0);
         sim.set(self.w.4, self.readies.1);
         if self.offered.is_none() && (!self.manner.stalls || self.give.go()) {
             let first_of_id = |i: usize| self.answers[..i].iter().all(|b| b.0 != self.answers[i].0);
-            let mut able: Vec<usize> = (0..self.answers.len()).filter(|i| self.answers[*i].1 <= self.cycle && first_of_id(*i)).collect();
+            let mut able: Vec<usize> = (0..self.answers.len())
+                .filter(|i| self.answers[*i].1 <= self.cycle && first_of_id(*i))
+                .collect();
             if !self.manner.reorder {
                 able.retain(|i| *i == 0);
             }
@@ -332,7 +399,9 @@ impl WriteSlave {
                 let i = able[self.rng.random_range(0..able.len())];
                 self.offered = Some(i);
                 let bytes = std::mem::take(&mut self.answers[i].2.bytes);
-                let bad = bytes.first().is_some_and(|(a, _)| memory.bad_writes.contains(&(a / 4096)));
+                let bad = bytes
+                    .first()
+                    .is_some_and(|(a, _)| memory.bad_writes.contains(&(a / 4096)));
                 if !bad {
                     bytes.into_iter().for_each(|(a, v)| memory.write(a, &v));
                 }
@@ -355,10 +424,25 @@ impl WriteSlave {
         if self.readies.0 && sim.is(self.aw.0) {
             let (id, addr, len) = (sim.get(self.aw.1), sim.get(self.aw.2), sim.get(self.aw.3));
             check_address(&self.name, addr, len, self.beat_bytes);
-            let twice = self.addresses.iter().map(|b| b.id).chain(self.answers.iter().map(|b| b.0)).any(|x| x == id);
-            assert!(!self.unique_ids || !twice, "{}: id {id} is in flight twice", self.name);
+            let twice = self
+                .addresses
+                .iter()
+                .map(|b| b.id)
+                .chain(self.answers.iter().map(|b| b.0))
+                .any(|x| x == id);
+            assert!(
+                !self.unique_ids || !twice,
+                "{}: id {id} is in flight twice",
+                self.name
+            );
             self.requests.push((self.cycle, id, addr, len));
-            self.addresses.push_back(Burst { id, addr, len, beat: 0, ready_at: 0 });
+            self.addresses.push_back(Burst {
+                id,
+                addr,
+                len,
+                beat: 0,
+                ready_at: 0,
+            });
             self.most = self.most.max(self.outstanding());
         }
         if self.readies.1 && sim.is(self.w.0) {
@@ -367,12 +451,19 @@ impl WriteSlave {
             sim.get_wide(self.w.1, &mut words);
             let strobes = sim.get(self.w.2);
             let last = sim.is(self.w.3);
-            let burst = self.addresses.front_mut().unwrap_or_else(|| panic!("{}: data without an address", self.name));
+            let burst = self
+                .addresses
+                .front_mut()
+                .unwrap_or_else(|| panic!("{}: data without an address", self.name));
             let base = (burst.addr / self.beat_bytes + burst.beat) * self.beat_bytes;
             let mut run: Option<(u64, Vec<u8>)> = None;
             for i in 0..self.beat_bytes {
                 if strobes >> i & 1 == 1 {
-                    assert!(base + i >= burst.addr, "{}: a byte in front of the burst's address", self.name);
+                    assert!(
+                        base + i >= burst.addr,
+                        "{}: a byte in front of the burst's address",
+                        self.name
+                    );
                     let byte = (words[i as usize / 8] >> (8 * (i % 8))) as u8;
                     run.get_or_insert((base + i, vec![])).1.push(byte);
                 } else {
@@ -380,7 +471,14 @@ impl WriteSlave {
                 }
             }
             self.current.bytes.extend(run);
-            assert_eq!(last, burst.beat == burst.len, "{}: WLAST in beat {} of {}", self.name, burst.beat, burst.len + 1);
+            assert_eq!(
+                last,
+                burst.beat == burst.len,
+                "{}: WLAST in beat {} of {}",
+                self.name,
+                burst.beat,
+                burst.len + 1
+            );
             burst.beat += 1;
             if last {
                 let id = burst.id;
