@@ -19,6 +19,7 @@
 
 pub mod block;
 pub mod device;
+pub mod event;
 pub mod expect;
 pub mod generator;
 pub mod offsets;
@@ -28,6 +29,7 @@ pub mod plan;
 pub mod report;
 pub mod results;
 pub mod run;
+mod slab;
 pub mod stats;
 pub mod value;
 
@@ -35,8 +37,9 @@ pub mod value;
 mod tests;
 
 pub use device::{Command, Completion, Control, Device, DeviceError, LunCardStats};
+pub use event::Event;
 pub use generator::{Generator, Io, Next, Op};
 pub use parse::{Error, JobFile, parse, parse_with_env};
 pub use plan::{Instance, Plan, PlanOptions, plan};
 pub use results::Results;
-pub use run::{Event, Progress, RunOptions, run};
+pub use run::{Progress, RunOptions, run};

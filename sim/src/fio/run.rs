@@ -3,19 +3,19 @@
 //! One thread, deterministic. At each moment every CPU that has time reaps its completions, lets its jobs submit in turn
 //! (one I/O each, so that a queue that is full is shared fairly), and rings once; when nobody can go on, time passes.
 
+mod reap;
+
 use super::block::Fill;
-use super::device::{Command, Completion, Control, Device, DeviceError};
+use super::device::{Command, Control, Device, DeviceError};
+use super::event::Event;
 use super::expect::{Mismatch, Shadow, Token};
 use super::generator::{Generator, Io, Next, Op};
-use super::options::{Mix, Verify};
+use super::options::Verify;
 use super::plan::Plan;
-use super::results::{InstanceResult, LunResult, LunSample, Results};
-use super::stats::{DirectionStats, Stats};
-use crate::pattern::BLOCK;
+use super::results::{LunSample, Results};
+use super::slab::Slab;
+use super::stats::Stats;
 use crate::rng::Rng;
-
-/// Mismatches kept with their details.
-const MISMATCHES_KEPT: usize = 16;
 
 /// How the run is to go, apart from the plan.
 #[derive(Clone, Debug)]
@@ -39,41 +39,6 @@ impl Default for RunOptions {
             soak_ns: None,
             max_transfer_blocks: 256,
         }
-    }
-}
-
-/// A change at a given time (`--at 200us lun3.depth=4`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// From the start of the run, simulated ns.
-    pub at_ns: u64,
-    /// What changes.
-    pub control: Control,
-}
-
-impl Event {
-    /// Reads `200us` (without a unit: us) and `lun3.depth=4` or `lun3.weight=2`.
-    ///
-    /// # Errors
-    /// What of it is malformed.
-    pub fn parse(at: &str, change: &str) -> Result<Event, String> {
-        let at_ns = super::value::time(at, 1000)?;
-        let wrong = || format!("`{change}` is not of the form lun3.depth=4 or lun3.weight=2");
-        let (what, value) = change.split_once('=').ok_or_else(wrong)?;
-        let (lun, what) = what
-            .strip_prefix("lun")
-            .and_then(|rest| rest.split_once('.'))
-            .ok_or_else(wrong)?;
-        let number =
-            |text: &str, max| super::value::bounded(text, 1024, 0, max).map(|value| value as u32);
-        let lun = number(lun, u64::from(u32::MAX))?;
-        let value = number(value, u64::from(u16::MAX))?;
-        let control = match what {
-            "depth" => Control::Depth { lun, depth: value },
-            "weight" => Control::Weight { lun, weight: value },
-            _ => return Err(wrong()),
-        };
-        Ok(Event { at_ns, control })
     }
 }
 
@@ -132,50 +97,6 @@ impl Flight {
 struct CommandState {
     flight: usize,
     token: Option<Token>,
-}
-
-/// A vector of reusable places.
-struct Slab<T> {
-    places: Vec<Option<T>>,
-    free: Vec<usize>,
-}
-
-impl<T> Slab<T> {
-    fn new() -> Self {
-        Slab {
-            places: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-
-    fn insert(&mut self, value: T) -> usize {
-        match self.free.pop() {
-            Some(place) => {
-                self.places[place] = Some(value);
-                place
-            }
-            None => {
-                self.places.push(Some(value));
-                self.places.len() - 1
-            }
-        }
-    }
-
-    fn remove(&mut self, place: usize) -> Option<T> {
-        let value = self.places.get_mut(place)?.take();
-        if value.is_some() {
-            self.free.push(place);
-        }
-        value
-    }
-
-    fn get(&mut self, place: usize) -> Option<&mut T> {
-        self.places.get_mut(place)?.as_mut()
-    }
-
-    fn len(&self) -> usize {
-        self.places.len() - self.free.len()
-    }
 }
 
 struct Job {
@@ -670,100 +591,6 @@ impl<'a> Engine<'a> {
         Some(self.flights.insert(flight))
     }
 
-    /// A pass or a verification ends: its time counts for the directions it used, as fio's update_runtime does.
-    fn account_runtime(&mut self, index: usize, now: u64) {
-        let mix = self.plan.instances[index].options.mix;
-        let job = &mut self.jobs[index];
-        let elapsed = now.saturating_sub(job.mark_ns);
-        let Stats { read, write, .. } = &mut job.stats;
-        if job.verifying || mix != Mix::Write {
-            read.runtime_ns += elapsed;
-        }
-        if !job.verifying && mix != Mix::Read {
-            write.runtime_ns += elapsed;
-        }
-        job.verifying = job.generator.verifying();
-        job.mark_ns = now.max(job.measured_from);
-    }
-
-    /// A completion is seen by a CPU.
-    fn reap(&mut self, completion: Completion<'_>, now: u64) {
-        let Some(command) = self.commands.remove(completion.id as usize) else {
-            self.unknown = Some(completion.id);
-            return;
-        };
-        let Some(flight) = self.flights.get(command.flight) else {
-            return;
-        };
-        flight.commands -= 1;
-        let io = flight.io;
-        let instance = flight.instance;
-        let ok = completion.status == 0;
-        flight.failed |= !ok;
-        let mut outcome = Ok(());
-        if let Some(token) = &command.token {
-            match (io.op, ok) {
-                (Op::Read, true) => outcome = self.shadow.check(token, completion.data),
-                (Op::Read, false) => self.shadow.read_failed(token),
-                _ => self.shadow.wrote(token, ok),
-            }
-        }
-        flight.wrong |= outcome.is_err();
-        self.luns[io.lun as usize].in_flight -= 1;
-        if let Err(mismatch) = outcome {
-            self.jobs[instance].stats.mismatches += 1;
-            self.luns[io.lun as usize].stats.mismatches += 1;
-            if self.mismatches.len() < MISMATCHES_KEPT {
-                self.mismatches.push(mismatch);
-            }
-        }
-        if flight.commands == 0 && flight.submitted == flight.total() {
-            if let Some(flight) = self.flights.remove(command.flight) {
-                self.finish(&flight, now);
-            }
-        }
-    }
-
-    /// The last command of an I/O has completed.
-    fn finish(&mut self, flight: &Flight, now: u64) {
-        let (io, plan) = (flight.io, &self.plan.instances[flight.instance]);
-        self.completed += 1;
-        let job = &mut self.jobs[flight.instance];
-        job.generator.complete();
-        self.cpus[plan.cpu as usize].active = true;
-        if flight.failed || (flight.wrong && plan.options.verify_fatal) {
-            // fio ends a job at an I/O error, and with verify_fatal at the first wrong block.
-            job.generator.abort();
-        }
-        if now < job.measured_from {
-            return;
-        }
-        let bytes = u64::from(io.blocks) * BLOCK as u64;
-        let lun = &mut self.luns[io.lun as usize];
-        lun.first_ns
-            .get_or_insert(flight.start_ns.max(job.measured_from));
-        lun.last_ns = now;
-        for stats in [&mut job.stats, &mut lun.stats] {
-            let direction: &mut DirectionStats = match io.op {
-                Op::Read => &mut stats.read,
-                Op::Write => &mut stats.write,
-                Op::Flush => &mut stats.flush,
-            };
-            if flight.failed {
-                direction.errors += 1;
-                continue;
-            }
-            direction.add(bytes, flight.start_ns, flight.issue_ns, now, self.origin_ns);
-            if io.op != Op::Flush {
-                stats.mark_latency(now - flight.issue_ns.min(now));
-            }
-            if io.op == Op::Read && !flight.wrong {
-                stats.checked_bytes += bytes;
-                stats.verified_bytes += if io.verify { bytes } else { 0 };
-            }
-        }
-    }
-
     /// The earliest time at which something happens of its own.
     fn next_wake(&self, now: u64) -> Option<u64> {
         let jobs = self.jobs.iter().filter(|job| !job.ended);
@@ -782,86 +609,5 @@ impl<'a> Engine<'a> {
             .chain(soak)
             .filter(|at| *at > now)
             .min()
-    }
-
-    /// Keeps LUN samples for the plots, at most 512 of them: the period doubles when there are more.
-    fn sample<D: Device + ?Sized>(&mut self, device: &mut D, now: u64) {
-        if now < self.next_sample_ns {
-            return;
-        }
-        for (number, lun) in self.luns.iter_mut().enumerate() {
-            let (executing, depth) = device.sample(number as u32).unzip();
-            lun.samples.push(LunSample {
-                at_ns: now - self.origin_ns,
-                outstanding: lun.in_flight,
-                executing,
-                depth,
-            });
-        }
-        if self
-            .luns
-            .first()
-            .is_some_and(|lun| lun.samples.len() >= 512)
-        {
-            self.sample_ns *= 2;
-            for lun in &mut self.luns {
-                let mut keep = false;
-                lun.samples.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-            }
-        }
-        self.next_sample_ns = now + self.sample_ns;
-    }
-
-    fn results(self, now: u64) -> Results {
-        let luns = self
-            .luns
-            .into_iter()
-            .zip(&self.plan.luns)
-            .map(|(lun, plan)| {
-                let mut stats = lun.stats;
-                let runtime = lun.last_ns - lun.first_ns.unwrap_or(lun.last_ns);
-                for direction in [&mut stats.read, &mut stats.write, &mut stats.flush] {
-                    direction.runtime_ns = if direction.ios > 0 { runtime } else { 0 };
-                }
-                LunResult {
-                    filename: plan.filename.clone(),
-                    blocks: plan.blocks,
-                    stats,
-                    peak_outstanding: lun.peak,
-                    samples: lun.samples,
-                    card: None,
-                }
-            })
-            .collect();
-        let instances = self
-            .jobs
-            .into_iter()
-            .map(|job| InstanceResult {
-                started: job.started,
-                elapsed_ns: job.end_ns.saturating_sub(self.origin_ns),
-                stats: job.stats,
-            })
-            .collect();
-        let elapsed_ns = now - self.origin_ns;
-        let cpu_busy = self
-            .cpus
-            .iter()
-            .map(|cpu| cpu.busy_ns as f64 / elapsed_ns.max(1) as f64)
-            .collect();
-        Results {
-            instances,
-            luns,
-            elapsed_ns,
-            cpu_busy: if self.options.cpu_ns > 0 {
-                cpu_busy
-            } else {
-                Vec::new()
-            },
-            mismatches: self.mismatches,
-            ios_reached: self.stopped,
-        }
     }
 }
