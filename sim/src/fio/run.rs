@@ -271,7 +271,9 @@ impl<'a> Engine<'a> {
             if wake.is_none() && self.commands.len() == 0 {
                 return Err("fio engine: no job can go on, and nothing is in flight".into());
             }
-            device.advance(wake)?;
+            device
+                .advance(wake)
+                .map_err(|error| self.stuck(error, now))?;
             // A CPU whose jobs wait for time looks again.
             let now = device.now_ns();
             for cpu in &mut self.cpus {
@@ -283,6 +285,37 @@ impl<'a> Engine<'a> {
         }
         progress(&self.progress(device.now_ns()));
         Ok(())
+    }
+
+    /// What a device's error leaves unfinished, the oldest first.
+    fn stuck(&self, error: DeviceError, now: u64) -> DeviceError {
+        const SHOWN: usize = 8;
+        let mut flights: Vec<&Flight> = self.flights.iter().collect();
+        flights.sort_by_key(|flight| flight.start_ns);
+        let mut text = format!("{error}\n{} I/Os are not finished", flights.len());
+        for flight in flights.iter().take(SHOWN) {
+            let (io, plan) = (flight.io, &self.plan.instances[flight.instance]);
+            let waits = if flight.commands > 0 {
+                "submitted"
+            } else {
+                "waiting for room in its queue"
+            };
+            text += &format!(
+                "\n  job {} #{} on CPU {}: {:?} LUN {} block {} ({} blocks), {waits}, for {} ns",
+                plan.name,
+                plan.subjob,
+                plan.cpu,
+                io.op,
+                io.lun,
+                io.lba,
+                io.blocks,
+                now - flight.start_ns
+            );
+        }
+        if flights.len() > SHOWN {
+            text += &format!("\n  and {} more", flights.len() - SHOWN);
+        }
+        text.into()
     }
 
     fn ended(&self) -> usize {

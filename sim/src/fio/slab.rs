@@ -43,6 +43,11 @@ impl<T> Slab<T> {
         self.places.get_mut(place)?.as_mut()
     }
 
+    /// Every value.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
     /// How many values there are.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::stats::{DirectionStats, Series};
 use super::svg::{Bars, COLOURS, Line, Plot, Scale, escape, legend, linear_ticks};
-use super::{Report, iec, si, table, time};
+use super::{Report, Row, iec, si, table, time};
 
 /// LUNs that get a plot of their own at most; a page with hundreds helps nobody.
 const LUN_PLOTS: usize = 32;
@@ -21,7 +21,7 @@ h1{font-size:22px;margin:0 0 4px}h2{font-size:16px;margin:28px 0 6px}p{margin:4p
 .plots{display:flex;flex-wrap:wrap;gap:10px}svg{background:var(--card);border-radius:6px;max-width:100%;height:auto}\
 svg text{font:11px system-ui,sans-serif;fill:var(--ink)}svg .title{font-size:12px;font-weight:600}\
 svg .mid{text-anchor:middle}svg .end{text-anchor:end}svg .grid{stroke:var(--faint)}svg .tick{stroke:var(--ink)}\
-svg path{fill:none;stroke-width:1.6}\
+svg path{fill:none;stroke-width:1.6}svg .behind{stroke-width:4;opacity:.5}\
 .legend span{margin-right:14px;white-space:nowrap}.legend i{display:inline-block;width:14px;height:3px;margin-right:5px;vertical-align:middle}\
 pre{overflow-x:auto;background:var(--card);border-radius:6px;padding:12px;font-size:12px}";
 
@@ -133,6 +133,7 @@ fn rates(report: &Report, out: &mut String) {
             colour,
             points: points(&coarse(&stats.series), pick),
             step: false,
+            behind: false,
         };
         Plot {
             title: title.into(),
@@ -156,8 +157,12 @@ fn rates(report: &Report, out: &mut String) {
         out,
         "<div class=\"plots\">{}{}</div>",
         plot("I/Os a second, all jobs", "IOPS", si, |bucket| bucket.0),
-        plot("Bytes a second, all jobs", "bytes/s", iec, |bucket| bucket
-            .1)
+        plot(
+            "Bytes a second, all jobs",
+            "bytes/s",
+            |rate| si(rate) + "B",
+            |bucket| bucket.1
+        )
     );
 }
 
@@ -176,7 +181,7 @@ fn latencies(report: &Report, out: &mut String) {
             rows.len()
         );
     }
-    let names: Vec<String> = shown.iter().map(|row| row.first.name.clone()).collect();
+    let names: Vec<String> = shown.iter().map(Row::name).collect();
     out.push_str(&legend(
         COLOURS.into_iter().zip(names.iter().map(String::as_str)),
     ));
@@ -204,6 +209,7 @@ fn latencies(report: &Report, out: &mut String) {
                     })
                     .collect(),
                 step: false,
+                behind: false,
             })
             .collect();
         if lines.is_empty() {
@@ -260,6 +266,7 @@ fn budgets(report: &Report, out: &mut String) {
                 colour: COLOURS[which],
                 points: points.collect(),
                 step: true,
+                behind: which == 2,
             }
         };
         let plot = Plot {

@@ -49,6 +49,20 @@ struct Row<'a> {
     elapsed_ns: u64,
 }
 
+impl Row<'_> {
+    /// The job's name; which copy of it, where there are several.
+    fn name(&self) -> String {
+        let first = self.first;
+        if self.instances > 1 {
+            format!("{} ({} jobs)", first.name, self.instances)
+        } else if first.options.numjobs > 1 {
+            format!("{} #{}", first.name, first.subjob)
+        } else {
+            first.name.clone()
+        }
+    }
+}
+
 impl<'a> Report<'a> {
     /// As fio's `__show_run_stats` joins them: neighbours of one group that want it.
     fn rows(&self) -> Vec<Row<'a>> {

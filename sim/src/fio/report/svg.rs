@@ -23,6 +23,8 @@ pub struct Line {
     pub points: Vec<(f64, f64)>,
     /// A value holds until the next point.
     pub step: bool,
+    /// Drawn broad and faint, for others to lie upon.
+    pub behind: bool,
 }
 
 /// A plot of lines.
@@ -42,7 +44,7 @@ pub struct Plot<'a> {
 }
 
 const LEFT: f64 = 76.0;
-const RIGHT: f64 = 14.0;
+const RIGHT: f64 = 26.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 42.0;
 
@@ -167,7 +169,8 @@ impl Plot<'_> {
             }
             let _ = write!(
                 out,
-                "<path d=\"{path}\" stroke=\"{}\"><title>{}</title></path>",
+                "<path{} d=\"{path}\" stroke=\"{}\"><title>{}</title></path>",
+                if line.behind { " class=\"behind\"" } else { "" },
                 line.colour,
                 escape(&line.name)
             );

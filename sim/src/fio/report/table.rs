@@ -115,15 +115,14 @@ fn lines(name: &str, stats: &Stats, grid: &mut Vec<Vec<String>>) {
 fn jobs(report: &Report, out: &mut String) {
     let mut grid = vec![head("job")];
     let rows = report.rows();
+    let grouped = rows.last().is_some_and(|row| row.first.group > 0);
     for row in &rows {
-        let name = if row.instances > 1 {
-            format!(
-                "{} (group {}, {} jobs)",
-                row.first.name, row.first.group, row.instances
-            )
+        let group = if grouped {
+            format!(" (group {})", row.first.group)
         } else {
-            format!("{} (group {})", row.first.name, row.first.group)
+            String::new()
         };
+        let name = row.name() + &group;
         lines(&name, &row.stats, &mut grid);
     }
     if rows.len() > 1 {

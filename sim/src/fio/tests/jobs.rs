@@ -466,7 +466,7 @@ fn reports_say_what_was_found() {
     let text = table(&report);
     for says in [
         "mix (group 0)",
-        "group (group 1, 2 jobs)",
+        "group (2 jobs) (group 1)",
         "a model",
         "500 k cycles/s",
         "0 blocks wrong",
