@@ -13,11 +13,15 @@ static constexpr size_t WEIR_OUTPUT_MAX = 1 << 20;
 WeirEnter::WeirEnter(WeirRun& r) : run(r), outer(weir_current) {
     weir_current = &run;
     Verilated::threadContextp(&run.context);
+#if WEIR_RNG
     std::swap(VlRNG::vl_thread_rng(), run.random);
+#endif
 }
 
 WeirEnter::~WeirEnter() {
+#if WEIR_RNG
     std::swap(VlRNG::vl_thread_rng(), run.random);
+#endif
     weir_current = outer;
 }
 

@@ -49,15 +49,23 @@ struct WeirApi {
     void (*clear)(void*);  // forgets failures and output
 };
 
-// A context whose seed is set without Verilator's process-wide epoch, which would reseed other threads' models.
+// WEIR_RNG: Verilator has a class of random streams (not before about 5.020). Then each instance has its own, and
+// its context's seed is set without Verilator's process-wide epoch, which would reseed other threads' models.
+// Without it a stream is a thread's: only initial values are by the seed alone.
 struct WeirContext final : VerilatedContext {
+#if WEIR_RNG
     void seed(int32_t v) { m_s.m_randSeed = v; }
+#else
+    void seed(int32_t v) { randSeed(v); }
+#endif
 };
 
 // What an instance owns beside its model. Verilator's hooks find the instance being evaluated by a thread-local.
 struct WeirRun {
     WeirContext context;
-    VlRNG random{uint64_t{1}};  // this instance's $random stream: Verilator's own is a thread's
+#if WEIR_RNG
+    VlRNG random{uint64_t{1}};
+#endif
     WeirStatus status{};
     std::string output, failure_text, failure_file;
 

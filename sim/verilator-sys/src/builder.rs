@@ -302,6 +302,7 @@ fn compile(tools: &Toolchain, spec: &Spec, opt: &str) -> Command {
         &format!("-DVM_TRACE_FST={trace}"),
         "-DVM_TRACE_SAIF=0",
     ]);
+    command.arg(format!("-DWEIR_RNG={}", u8::from(tools.own_random)));
     command
         .arg("-I")
         .arg(tools.include())

@@ -31,7 +31,8 @@
 //! ```
 //!
 //! # What it leaves out
-//! Inout ports, unpacked array ports, more than one clock, delays (`#1`), DPI, VPI, coverage, save and restore.
+//! A Verilator without random streams of its own (before about 5.020; Debian 12's 5.006 was tried) works, but there
+//! `$random` is a thread's: only the initial values are by the instance's seed. Inout ports, unpacked array ports, more than one clock, delays (`#1`), DPI, VPI, coverage, save and restore.
 //!
 //! # Environment
 //! `WEIR_VERILATOR` (program), `WEIR_CXX` (C++ compiler, default g++), `WEIR_CACHE` (folder), `WEIR_CACHE_BYTES`

@@ -16,6 +16,8 @@ pub struct Toolchain {
     root: PathBuf,
     /// Whether to pass VERILATOR_ROOT: a distribution's build knows its own and must not be told another.
     pass_root: bool,
+    /// Whether its runtime has random streams that an instance can own.
+    pub(crate) own_random: bool,
     version: String,
     compiler: String,
     compiler_version: String,
@@ -114,6 +116,9 @@ impl Toolchain {
                 "is Verilator {old} (`{version}`); 5 or later is needed: run scripts/setup"
             )));
         }
+        let types =
+            std::fs::read_to_string(root.join("include/verilated_types.h")).unwrap_or_default();
+        let own_random = types.contains("vl_thread_rng()") && types.contains("VlRNG(uint64_t");
         let said = output(Command::new(&compiler).arg("--version")).map_err(|source| {
             Error::NoCompiler {
                 compiler: compiler.clone(),
@@ -130,6 +135,7 @@ impl Toolchain {
             verilator: program,
             root,
             pass_root,
+            own_random,
             version,
             compiler,
             compiler_version,
