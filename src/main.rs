@@ -1,1 +1,55 @@
-fn main() {}
+//! `weir`: simulates the Weir card, writes its Verilog, prints its registers. A file a subcommand.
+//!
+//! Exit codes: 0 all is well; 1 the run found something wrong (data, a hang, a broken rule); 2 it could not be started
+//! (command line, job file, configuration, tools).
+#![forbid(unsafe_code)]
+
+mod options;
+mod regs;
+mod rtl;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// An NVMe card whose gateware meters every LUN, simulated.
+#[derive(Parser)]
+#[command(name = "weir", version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs a fio job file on the simulated card.
+    Sim(sim::Args),
+    /// Writes the card's Verilog, a file a module.
+    Rtl(rtl::Args),
+    /// Prints the card's registers, features and logs.
+    Regs(regs::Args),
+}
+
+/// Why a command ended without success.
+enum Failure {
+    /// What was run is not as it should be: exit code 1.
+    Wrong(String),
+    /// It could not be run: exit code 2.
+    Usage(String),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Sim(args) => sim::run(&args),
+        Command::Rtl(args) => rtl::run(&args),
+        Command::Regs(args) => regs::run(&args),
+    };
+    let (message, code) = match result {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Wrong(message)) => (message, 1),
+        Err(Failure::Usage(message)) => (message, 2),
+    };
+    eprintln!("weir: {message}");
+    ExitCode::from(code)
+}

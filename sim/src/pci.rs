@@ -73,6 +73,8 @@ impl SimPci {
     fn keep<T>(&self, result: Result<T, WorldError>) -> Option<T> {
         match result {
             Ok(value) => Some(value),
+            // Only repeats what was said when it failed.
+            Err(WorldError::Failed) => None,
             Err(error) => {
                 self.shared.error.borrow_mut().get_or_insert(error);
                 None
@@ -84,7 +86,11 @@ impl SimPci {
 impl Clock for SimPci {
     fn pass(&mut self, until_ns: u64) -> Result<(), DeviceError> {
         self.advance(until_ns);
-        self.take_error().map_or(Ok(()), |error| Err(error.into()))
+        match self.take_error() {
+            Some(error) => Err(error.into()),
+            None if self.world().failed() => Err(WorldError::Failed.into()),
+            None => Ok(()),
+        }
     }
 
     fn watch(&mut self, outstanding: u64, progress: bool) {

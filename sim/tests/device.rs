@@ -39,7 +39,16 @@ fn media(seed: u64) -> MockPci {
 fn run(pci: &MockPci, job: &str, cpus: u32) -> Result<Results, DeviceError> {
     let file = fio::parse("test.fio", job)?;
     let lun_bytes = Some(BLOCKS * 512);
-    let plan = fio::plan(&file, &PlanOptions { cpus, seed: 9, ios: Some(400), lun_bytes, ..PlanOptions::default() })?;
+    let plan = fio::plan(
+        &file,
+        &PlanOptions {
+            cpus,
+            seed: 9,
+            ios: Some(400),
+            lun_bytes,
+            ..PlanOptions::default()
+        },
+    )?;
     let config = DeviceConfig {
         cpus: cpus as usize,
         entries: 8,
@@ -47,7 +56,10 @@ fn run(pci: &MockPci, job: &str, cpus: u32) -> Result<Results, DeviceError> {
         luns: vec![(0..plan.luns.len() as u32).collect(); cpus as usize],
     };
     let mut device = NvmeDevice::new(pci.clone(), MockClock(pci.clone()), &config)?;
-    let options = RunOptions { max_transfer_blocks: 64, ..RunOptions::default() };
+    let options = RunOptions {
+        max_transfer_blocks: 64,
+        ..RunOptions::default()
+    };
     let results = fio::run(&plan, &options, &mut device, &mut |_| ())?;
     assert_eq!(device.in_flight(), 0);
     let stats = device.card_stats(0)?;
