@@ -39,7 +39,7 @@ fn hits_bound_and_races() -> Result<(), Box<dyn std::error::Error>> {
     let start = Instant::now();
     assert!(!build(&tools, 0)?.was_built());
     assert!(
-        start.elapsed() < Duration::from_millis(200),
+        start.elapsed() < Duration::from_secs(1),
         "a hit took {:?}",
         start.elapsed()
     );
