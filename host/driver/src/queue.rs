@@ -411,6 +411,18 @@ impl<P: Pci> Queue<P> {
         }
     }
 
+    /// True when the first submission queue would take a command of `lun` now; see
+    /// [`has_room_on`](Queue::has_room_on).
+    pub fn has_room(&self, lun: u32) -> bool {
+        self.has_room_on(0, lun)
+    }
+
+    /// True when the submission queue of index `sq` would take a command of `lun` now: for callers that must know before
+    /// they make its data. False too when the queue has failed, or the LUN is not open.
+    pub fn has_room_on(&self, sq: usize, lun: u32) -> bool {
+        self.failed.is_none() && self.sqs().nth(sq).is_some_and(|sq| sq.slots.has_room(lun))
+    }
+
     /// Commands in flight.
     pub fn len(&self) -> usize {
         let written = self

@@ -199,6 +199,12 @@ impl<M> Slots<M> {
         })
     }
 
+    /// Whether a claim for `lun` would find a slot.
+    pub(crate) fn has_room(&self, lun: u32) -> bool {
+        let row = self.luns.get(lun as usize).filter(|row| row.open);
+        row.is_some_and(|row| row.in_flight == 0 || self.spare > 0)
+    }
+
     /// Why a claim was refused; `transfer` are the blocks and the buffer's length.
     pub(crate) fn refusal(&self, lun: u32, transfer: Option<(u32, usize)>) -> SubmitError {
         let Some(row) = self.luns.get(lun as usize).filter(|row| row.open) else {

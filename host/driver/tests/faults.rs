@@ -9,8 +9,9 @@ use weir_driver::*;
 
 #[test]
 fn a_device_that_breaks_the_protocol_stops_the_queue() {
-    let expect = |fault, want: &str| {
+    let expect = |fault, cid_error, want: &str| {
         let pci = MockPci::new(1, 64);
+        pci.device().cid_error = cid_error;
         let mut c = start(&pci);
         let mut q = queue(
             &mut c,
@@ -63,20 +64,19 @@ fn a_device_that_breaks_the_protocol_stops_the_queue() {
         c.shutdown().unwrap();
         assert_eq!(pci.allocations(), 0);
     };
-    expect(
-        Fault::UnknownCid,
-        "CQ 1 entry 0: completion of CID 0x0020 of SQ 1, which is not in flight",
-    );
-    expect(
-        Fault::RepeatedCid,
-        "CQ 1 entry 1: completion of CID 0x0000 of SQ 1, which is not in flight",
-    );
-    expect(
-        Fault::UnknownSq,
-        "CQ 1 entry 0: completion for SQ 99, which does not complete here",
-    );
+    let unknown = |cid, index| {
+        format!("CQ 1 entry {index}: completion of CID {cid} of SQ 1, which is not in flight")
+    };
+    // Another round of the slot, a slot that was never used, one past the queue.
+    expect(Fault::UnknownCid, 0x20, &unknown("0x0020", 0));
+    expect(Fault::UnknownCid, 0x01, &unknown("0x0001", 0));
+    expect(Fault::UnknownCid, 0xFFFF, &unknown("0xffff", 0));
+    expect(Fault::RepeatedCid, 0, &unknown("0x0000", 1));
+    let wrong = "CQ 1 entry 0: completion for SQ 99, which does not complete here";
+    expect(Fault::UnknownSq, 0, wrong);
     expect(
         Fault::SqHeadPast,
+        0,
         "CQ 1: SQ 1 head 2 reported, but the tail is 1",
     );
 }

@@ -85,6 +85,8 @@ pub struct Device {
     /// The most turns an I/O executes; chosen at random below.
     pub latency: u32,
     pub abortable: bool,
+    /// Bits of the CID that [`Fault::UnknownCid`] turns over.
+    pub cid_error: u16,
     /// Pieces (address, bytes) of every transfer, when asked for.
     pub trace: Option<Vec<(u64, usize)>>,
     pub now_ns: u64,
@@ -135,6 +137,7 @@ impl Device {
             doorbells: HashMap::new(),
             latency: 4,
             abortable: true,
+            cid_error: 0x20,
             trace: None,
             now_ns: 0,
             cc: Cc::new(),
@@ -504,7 +507,7 @@ impl Device {
         let (cqid, past) = (sq.cqid, (sq.tail + 1) % sq.entries);
         let io = sqid != 0;
         if io && self.has(Fault::UnknownCid) {
-            entry.cid ^= 0x20;
+            entry.cid ^= self.cid_error;
         }
         if io && self.has(Fault::UnknownSq) {
             entry.sqid = 99;
