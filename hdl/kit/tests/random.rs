@@ -447,8 +447,9 @@ fn verilog_computes_what_rust_computes() {
                 drive(block, v, &ins, &made);
                 made.push(v);
             }
-            let mut outs: Vec<Sig> = exprs.iter().map(|(_, e)| build(e, &ins, &made)).collect();
-            outs.extend(&made);
+            // Variables first: a wrong one makes wrong results after it.
+            let results = exprs.iter().map(|(_, e)| build(e, &ins, &made));
+            let mut outs: Vec<Sig> = made.iter().copied().chain(results).collect();
             outs.reverse();
             io.outs.set(cat(&outs));
         });
@@ -470,8 +471,8 @@ fn verilog_computes_what_rust_computes() {
                 run(block, &mut v, &ins, &values);
                 values.push(v);
             }
-            let mut want: Vec<Bits> = exprs.iter().map(|(_, e)| eval(e, &ins, &values)).collect();
-            want.extend(values);
+            let results: Vec<Bits> = exprs.iter().map(|(_, e)| eval(e, &ins, &values)).collect();
+            let want: Vec<Bits> = values.into_iter().chain(results).collect();
             sim.set_wide(to, &words(&ins.concat()));
             sim.eval();
             let mut got = vec![0u64; (total as usize).div_ceil(64)];
@@ -481,10 +482,10 @@ fn verilog_computes_what_rust_computes() {
                 let seen: Bits = (at..at + v.len())
                     .map(|k| got[k / 64] >> (k % 64) & 1 == 1)
                     .collect();
-                let what = exprs.get(i).map_or_else(
-                    || format!("{:?}", vars[i - exprs.len()]),
-                    |e| format!("{:?}", e.1),
-                );
+                let what = match i.checked_sub(vars.len()) {
+                    None => format!("{:?}", vars[i]),
+                    Some(i) => format!("{:?}", exprs[i].1),
+                };
                 assert_eq!(
                     &seen,
                     v,

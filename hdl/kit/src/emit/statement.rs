@@ -177,7 +177,7 @@ impl Emit<'_> {
                     for (i, (values, body)) in arms.iter().enumerate() {
                         let last = full && i + 1 == arms.len();
                         let used = any(body, pick);
-                        if !used && rest.is_none() && !last {
+                        if !used && rest.is_none() && !full {
                             continue;
                         }
                         let values: Vec<String> = values.iter().map(|v| self.x(*v)).collect();
