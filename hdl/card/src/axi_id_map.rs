@@ -2,7 +2,7 @@
 //! register slices on what leaves.
 //!
 //! ```text
-//!  inner ar ──► id of the port ──► slice ──► outer ar       inner aw, w likewise; w never overtakes its aw
+//!  inner ar ──► id of the port ──► slice ──► outer ar       inner aw, w likewise; w leaves behind its aw
 //!  inner r ◄── its own id back ◄──────────── outer r        inner b likewise
 //! ```
 //!
@@ -354,7 +354,9 @@ fn body(m: &IdMap, p: IdMapPorts) {
     );
     p.outer_b.ready.set(p.inner_b.ready);
 
-    comment("Write data waits until its address has gone into the slice.");
+    comment(
+        "Write data waits until its address is in the slice, but not for AWREADY: AXI forbids that.",
+    );
     let w = fifo::<AxiW>("w", &outer, 2);
     w.input.set(&p.inner_w);
     let addressed = reg(clog2(m.max_outstanding as u64 + 1), 0);
