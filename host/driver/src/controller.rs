@@ -96,6 +96,13 @@ pub struct Controller<P: Pci> {
     enabled: bool,
 }
 
+impl Live {
+    /// Whether this is `queue`: its number alone could be another controller's.
+    fn is<P: Pci>(&self, queue: &Queue<P>) -> bool {
+        Arc::ptr_eq(&self.abandoned, queue.abandoned())
+    }
+}
+
 impl<P: Pci> Controller<P> {
     /// Resets the controller behind `pci`, enables it, and finds its LUNs.
     pub fn new(pci: P, options: Options) -> Result<Controller<P>, Error> {
@@ -200,12 +207,10 @@ impl<P: Pci> Controller<P> {
             submission_queues: config.submission_queues,
             abandoned: queue.abandoned().clone(),
         });
-        match self.announce(&queue) {
+        match self.announce(&mut queue) {
             Ok(()) => Ok(queue),
             Err(error) => {
-                // When the controller refused, it holds nothing; after a timeout it might, and the memory leaks.
-                if let Error::Command { .. } = error {
-                    queue.set_retired(true);
+                if queue.retired() {
                     self.live.pop();
                 }
                 Err(error)
@@ -220,6 +225,7 @@ impl<P: Pci> Controller<P> {
         mut done: impl FnMut(Completed<P::Memory>),
     ) -> Result<(), Error> {
         self.need_enabled()?;
+        self.need_own(&queue)?;
         for sqid in (queue.sqid()..).take(queue.config().submission_queues.into()) {
             // The controller may need room in the completion queue to finish, so it is emptied meanwhile. A queue that
             // has failed stays silent; deleting it is right all the same.
@@ -234,7 +240,7 @@ impl<P: Pci> Controller<P> {
         self.admin.execute("Delete I/O Completion Queue", command)?;
         queue.cancel(done);
         queue.set_retired(true);
-        self.live.retain(|live| live.cqid != queue.cqid());
+        self.live.retain(|live| !live.is(&queue));
         Ok(())
     }
 
@@ -250,7 +256,8 @@ impl<P: Pci> Controller<P> {
     ) -> Result<(), Error> {
         self.live
             .retain(|live| !live.abandoned.load(Ordering::Acquire));
-        let missing = |live: &&Live| !queues.iter().any(|queue| queue.cqid() == live.cqid);
+        queues.iter().try_for_each(|queue| self.need_own(queue))?;
+        let missing = |live: &&Live| !queues.iter().any(|queue| live.is(queue));
         let missing: Vec<u16> = self
             .live
             .iter()
@@ -489,8 +496,26 @@ impl<P: Pci> Controller<P> {
         })
     }
 
-    /// Creates `queue` on the controller.
-    fn announce(&mut self, queue: &Queue<P>) -> Result<(), Error> {
+    /// Whether `queue` exists on this controller.
+    fn need_own(&self, queue: &Queue<P>) -> Result<(), Error> {
+        let own = self.live.iter().any(|live| live.is(queue));
+        if own {
+            Ok(())
+        } else {
+            Err(Error::ForeignQueue(queue.cqid()))
+        }
+    }
+
+    /// Creates `queue` on the controller. When that refuses, it holds nothing of the queue, which is retired then; after
+    /// any other error it might, and the queue's memory leaks when it is dropped.
+    fn announce(&mut self, queue: &mut Queue<P>) -> Result<(), Error> {
+        queue.set_retired(false);
+        let result = self.announce_rings(queue);
+        queue.set_retired(matches!(result, Err(Error::Command { .. })));
+        result
+    }
+
+    fn announce_rings(&mut self, queue: &Queue<P>) -> Result<(), Error> {
         let config = *queue.config();
         let (iova, entries) = queue.cq_place();
         let mut command = queue_command(AdminOpcode::CREATE_IO_CQ, queue.cqid(), entries - 1);
@@ -509,18 +534,28 @@ impl<P: Pci> Controller<P> {
                 .with_cqid(queue.cqid())
                 .into();
             if let Err(error) = self.admin.execute("Create I/O Submission Queue", command) {
-                // Undo, so that a refusal leaves nothing; when that fails too, the second error says so.
+                // Undo, so that a refusal leaves nothing.
                 for sqid in made {
-                    let command = queue_command(AdminOpcode::DELETE_IO_SQ, sqid, 0);
-                    self.admin.execute("Delete I/O Submission Queue", command)?;
+                    self.undo(AdminOpcode::DELETE_IO_SQ, sqid)?;
                 }
-                let command = queue_command(AdminOpcode::DELETE_IO_CQ, queue.cqid(), 0);
-                self.admin.execute("Delete I/O Completion Queue", command)?;
+                self.undo(AdminOpcode::DELETE_IO_CQ, queue.cqid())?;
                 return Err(error);
             }
             made.push(sqid);
         }
         Ok(())
+    }
+
+    /// Deletes a queue that was just created.
+    fn undo(&mut self, opcode: AdminOpcode, qid: u16) -> Result<(), Error> {
+        match self
+            .admin
+            .execute("Delete I/O Queue", queue_command(opcode, qid, 0))
+        {
+            Ok(_) => Ok(()),
+            Err(Error::Command { .. }) => Err(Error::NotUndone(qid)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Waits until `done(CSTS)`, at most as long as CAP.TO says.

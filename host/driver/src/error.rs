@@ -80,6 +80,12 @@ pub enum Error {
     /// Queues exist that must be handed in or deleted first.
     #[error("completion queues {0:?} still exist: hand them in, or delete them first")]
     QueuesLeft(Vec<u16>),
+    /// The queue is another controller's.
+    #[error("completion queue {0} is not of this controller")]
+    ForeignQueue(u16),
+    /// A queue whose creation failed half-way could not be deleted: reset the controller.
+    #[error("queue {0} was created in part and could not be deleted: reset the controller")]
+    NotUndone(u16),
     /// The controller is not enabled: an earlier reset failed.
     #[error("the controller is not enabled: its last reset failed")]
     Disabled,

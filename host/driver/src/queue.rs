@@ -521,12 +521,15 @@ impl<P: Pci> Queue<P> {
     /// The device has taken the queue again, as new.
     pub(crate) fn restart(&mut self) {
         self.failed = None;
-        self.retired = false;
     }
 
     /// Whether the device has given the queue up, so that its memory may be freed.
     pub(crate) fn set_retired(&mut self, retired: bool) {
         self.retired = retired;
+    }
+
+    pub(crate) fn retired(&self) -> bool {
+        self.retired
     }
 
     /// Set when the queue is dropped without being given back.
@@ -547,6 +550,7 @@ impl<P: Pci> Queue<P> {
 
 impl<P: Pci> Drop for Queue<P> {
     fn drop(&mut self) {
+        self.abandoned.store(true, Ordering::Release);
         if self.retired {
             return;
         }
@@ -556,7 +560,6 @@ impl<P: Pci> Drop for Queue<P> {
             sq.slots.leak();
             sq.lists.leak();
         }
-        self.abandoned.store(true, Ordering::Release);
     }
 }
 

@@ -293,3 +293,48 @@ fn deletion_empties_a_full_completion_queue() {
     .unwrap();
     assert_eq!(users.len(), 60);
 }
+
+#[test]
+fn a_queue_of_another_controller_is_refused() {
+    let (one, two) = (MockPci::new(1, 64), MockPci::new(1, 64));
+    let (mut c, mut d) = (start(&one), start(&two));
+    let mut mine = queue(&mut c, QueueConfig::default());
+    let theirs = queue(&mut d, QueueConfig::default());
+    assert_eq!(mine.cqid(), theirs.cqid());
+    assert_eq!(c.delete_queue(theirs, |_| ()), Err(Error::ForeignQueue(1)));
+    assert_eq!(
+        d.reset(std::slice::from_mut(&mut mine), |_| ()),
+        Err(Error::ForeignQueue(1))
+    );
+    c.delete_queue(mine, |_| ()).unwrap();
+}
+
+#[test]
+fn a_reset_that_cannot_create_a_queue_leaves_it_down() {
+    let pci = MockPci::new(1, 64);
+    let mut c = start(&pci);
+    let mut q = queue(&mut c, QueueConfig::default());
+    let before = pci.allocations();
+    pci.fault(Fault::NoSubmissionQueues);
+    let error = c.reset(std::slice::from_mut(&mut q), |_| ()).unwrap_err();
+    assert!(matches!(
+        error,
+        Error::Command {
+            command: "Create I/O Submission Queue",
+            ..
+        }
+    ));
+    assert_eq!(q.poll(|_| ()), Err(QueueError::Down));
+    pci.heal();
+    c.reset(std::slice::from_mut(&mut q), |_| ()).unwrap();
+    q.flush(0, 3).unwrap();
+    q.ring();
+    drain(&pci, &mut q, |d| assert_eq!(d.user, 3));
+    // While it is down the device has none of its memory, so that dropping it frees all.
+    pci.fault(Fault::NoSubmissionQueues);
+    c.reset(std::slice::from_mut(&mut q), |_| ()).unwrap_err();
+    drop(q);
+    assert_eq!(pci.allocations(), before - 3);
+    pci.heal();
+    c.reset(&mut [], |_| ()).unwrap();
+}

@@ -2,7 +2,7 @@
 
 mod mock;
 
-use mock::{Fault, MockPci, queue, start};
+use mock::{Fault, MockPci, drain, queue, start};
 use weir_driver::nvme::StatusCode;
 use weir_driver::nvme::feature::Fairness;
 use weir_driver::*;
@@ -19,6 +19,12 @@ fn a_parked_command_is_left_and_a_stuck_one_aborted() {
         },
     );
     let mut watch = Watch::default();
+    // What a slot was used for before does not age the next command.
+    q.flush(0, 0).unwrap();
+    q.ring();
+    q.tick();
+    drain(&pci, &mut q, |_| ());
+    q.tick();
     c.set_depth(0, 1).unwrap();
     pci.device().latency = 20;
     for user in 0..8 {
