@@ -5,6 +5,8 @@
 
 #![allow(dead_code)] // Each test uses its part.
 
+pub mod lite;
+
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashMap;
