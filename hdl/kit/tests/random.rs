@@ -1,4 +1,5 @@
 //! Random expressions and statements: the Verilated Verilog against a plain evaluation in Rust.
+mod common;
 use verilator_sys::{Model, Spec};
 use weir_kit::*;
 
@@ -413,87 +414,108 @@ fn lint(m: &Module, seed: u64) {
 fn verilog_computes_what_rust_computes() {
     let seeds = std::env::var("WEIR_RANDOM_SEEDS").map_or(8u64, |n| n.parse().expect("a number"));
     for seed in 1..=seeds {
-        let mut g = Gen {
-            rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
-            vars: vec![],
-        };
-        let mut vars: Vec<(E, Vec<S>)> = vec![];
-        for _ in 0..6 {
-            let w = 1 + g.rng.below(16);
-            vars.push((g.expr(w, 3), g.block(w, 2)));
-            g.vars.push(w);
-        }
-        let exprs: Vec<(u32, E)> = (0..24)
-            .map(|_| {
-                let w = 1 + g.rng.below(if g.rng.0 & 3 == 0 { 70 } else { 12 });
-                (w, g.expr(w, 5))
+        compare(seed, |m| m.files());
+    }
+}
+
+/// What Yosys read, written back: the same results.
+#[test]
+fn yosys_reads_what_verilator_reads() {
+    for seed in 101..=103 {
+        compare(seed, |m| {
+            let script = format!(
+                "read_verilog {0}.v; prep -top {0}; write_verilog -noattr netlist.v",
+                m.name()
+            );
+            let (dir, _) = common::yosys::yosys(m.name(), &m.files(), &script);
+            let text = std::fs::read_to_string(dir.join("netlist.v")).expect("the netlist");
+            vec![("netlist.v".into(), text)]
+        });
+    }
+}
+
+/// Random design `seed`: the Verilog that `files` makes of it against the evaluation.
+fn compare(seed: u64, files: impl Fn(&Module) -> Vec<(String, String)>) {
+    let mut g = Gen {
+        rng: Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+        vars: vec![],
+    };
+    let mut vars: Vec<(E, Vec<S>)> = vec![];
+    for _ in 0..6 {
+        let w = 1 + g.rng.below(16);
+        vars.push((g.expr(w, 3), g.block(w, 2)));
+        g.vars.push(w);
+    }
+    let exprs: Vec<(u32, E)> = (0..24)
+        .map(|_| {
+            let w = 1 + g.rng.below(if g.rng.0 & 3 == 0 { 70 } else { 12 });
+            (w, g.expr(w, 5))
+        })
+        .collect();
+    let total = exprs.iter().map(|e| e.0).sum::<u32>() + g.vars.iter().sum::<u32>();
+    let name = format!("random_{seed}");
+    let m = try_module(&name, "random expressions.", &total, |io: Io| {
+        unused(io.ins);
+        let mut lo = 0;
+        let ins: Vec<Sig> = INPUTS
+            .iter()
+            .map(|w| {
+                lo += w;
+                io.ins.bits(lo - w, *w)
             })
             .collect();
-        let total = exprs.iter().map(|e| e.0).sum::<u32>() + g.vars.iter().sum::<u32>();
-        let name = format!("random_{seed}");
-        let m = try_module(&name, "random expressions.", &total, |io: Io| {
-            unused(io.ins);
-            let mut lo = 0;
-            let ins: Vec<Sig> = INPUTS
-                .iter()
-                .map(|w| {
-                    lo += w;
-                    io.ins.bits(lo - w, *w)
-                })
+        let mut made: Vec<Sig> = vec![];
+        for (default, block) in &vars {
+            let v = var(build(default, &ins, &made));
+            drive(block, v, &ins, &made);
+            made.push(v);
+        }
+        // Variables first: a wrong one makes wrong results after it.
+        let results = exprs.iter().map(|(_, e)| build(e, &ins, &made));
+        let mut outs: Vec<Sig> = made.iter().copied().chain(results).collect();
+        outs.reverse();
+        io.outs.set(cat(&outs));
+    });
+    let m = m.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    lint(&m, seed);
+    let mut sim = Model::build(&Spec::new(m.name(), files(&m)))
+        .expect("the model builds")
+        .instance(seed)
+        .expect("a simulation");
+    let (to, from) = (
+        sim.wide_input("ins").expect("ins"),
+        sim.wide_output("outs").expect("outs"),
+    );
+    for _ in 0..400 {
+        let ins: Vec<Bits> = INPUTS.iter().map(|w| g.rng.bits(*w)).collect();
+        let mut values: Vec<Bits> = vec![];
+        for (default, block) in &vars {
+            let mut v = eval(default, &ins, &values);
+            run(block, &mut v, &ins, &values);
+            values.push(v);
+        }
+        let results: Vec<Bits> = exprs.iter().map(|(_, e)| eval(e, &ins, &values)).collect();
+        let want: Vec<Bits> = values.into_iter().chain(results).collect();
+        sim.set_wide(to, &words(&ins.concat()));
+        sim.eval();
+        let mut got = vec![0u64; (total as usize).div_ceil(64)];
+        sim.get_wide(from, &mut got);
+        let mut at = 0;
+        for (i, v) in want.iter().enumerate() {
+            let seen: Bits = (at..at + v.len())
+                .map(|k| got[k / 64] >> (k % 64) & 1 == 1)
                 .collect();
-            let mut made: Vec<Sig> = vec![];
-            for (default, block) in &vars {
-                let v = var(build(default, &ins, &made));
-                drive(block, v, &ins, &made);
-                made.push(v);
-            }
-            // Variables first: a wrong one makes wrong results after it.
-            let results = exprs.iter().map(|(_, e)| build(e, &ins, &made));
-            let mut outs: Vec<Sig> = made.iter().copied().chain(results).collect();
-            outs.reverse();
-            io.outs.set(cat(&outs));
-        });
-        let m = m.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
-        lint(&m, seed);
-        let mut sim = Model::build(&Spec::new(m.name(), m.files()))
-            .expect("the model builds")
-            .instance(seed)
-            .expect("a simulation");
-        let (to, from) = (
-            sim.wide_input("ins").expect("ins"),
-            sim.wide_output("outs").expect("outs"),
-        );
-        for _ in 0..400 {
-            let ins: Vec<Bits> = INPUTS.iter().map(|w| g.rng.bits(*w)).collect();
-            let mut values: Vec<Bits> = vec![];
-            for (default, block) in &vars {
-                let mut v = eval(default, &ins, &values);
-                run(block, &mut v, &ins, &values);
-                values.push(v);
-            }
-            let results: Vec<Bits> = exprs.iter().map(|(_, e)| eval(e, &ins, &values)).collect();
-            let want: Vec<Bits> = values.into_iter().chain(results).collect();
-            sim.set_wide(to, &words(&ins.concat()));
-            sim.eval();
-            let mut got = vec![0u64; (total as usize).div_ceil(64)];
-            sim.get_wide(from, &mut got);
-            let mut at = 0;
-            for (i, v) in want.iter().enumerate() {
-                let seen: Bits = (at..at + v.len())
-                    .map(|k| got[k / 64] >> (k % 64) & 1 == 1)
-                    .collect();
-                let what = match i.checked_sub(vars.len()) {
-                    None => format!("{:?}", vars[i]),
-                    Some(i) => format!("{:?}", exprs[i].1),
-                };
-                assert_eq!(
-                    &seen,
-                    v,
-                    "seed {seed}, result {i} (bit 0 first): {what}\ninputs {ins:?}\n{}",
-                    m.verilog()
-                );
-                at += v.len();
-            }
+            let what = match i.checked_sub(vars.len()) {
+                None => format!("{:?}", vars[i]),
+                Some(i) => format!("{:?}", exprs[i].1),
+            };
+            assert_eq!(
+                &seen,
+                v,
+                "seed {seed}, result {i} (bit 0 first): {what}\ninputs {ins:?}\n{}",
+                m.verilog()
+            );
+            at += v.len();
         }
     }
 }

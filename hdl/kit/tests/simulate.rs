@@ -307,3 +307,40 @@ fn shifts_of_shifts_go_out_of_the_word() {
         assert_eq!(sim.get(outs[1]), a >> x >> y, "{x} {y}");
     }
 }
+
+#[derive(Clone, Bundle)]
+struct CasePorts {
+    #[input]
+    #[bits(2)]
+    sel: Sig,
+    #[output]
+    #[bits(4)]
+    first: Sig,
+    #[output]
+    #[bits(4)]
+    last: Sig,
+}
+
+/// A switch over all values becomes a case that ends in `default`: which must stand for its own value alone.
+#[test]
+fn arms_that_do_nothing_stay() {
+    let m = module("arms", "a switch over all values.", &(), |io: CasePorts| {
+        let (first, last) = (var(lit(9, 4)), var(lit(9, 4)));
+        switch(io.sel, |s| {
+            s.is(0, || first.set(1));
+            s.is(1, || ());
+            s.is(2, || first.set(2));
+            s.is(3, || last.set(3));
+        });
+        io.first.set(first);
+        io.last.set(last);
+    });
+    let mut sim = start(&m, &[]);
+    let sel = sim.input("sel").expect("sel");
+    let outs = ["first", "last"].map(|n| sim.output(n).expect("an output"));
+    for (v, want) in [[1, 9], [9, 9], [2, 9], [9, 3]].into_iter().enumerate() {
+        sim.set(sel, v);
+        sim.eval();
+        assert_eq!(outs.map(|o| sim.get(o)), want, "sel {v}");
+    }
+}

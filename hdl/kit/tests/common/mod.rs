@@ -1,5 +1,7 @@
 //! Designs that several tests share.
 #![allow(dead_code)]
+pub mod yosys;
+
 use weir_kit::*;
 
 pub struct Config {
