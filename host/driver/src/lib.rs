@@ -47,6 +47,7 @@ mod commands;
 mod controller;
 mod error;
 mod lun;
+mod masked;
 mod memory;
 mod pci;
 mod prp;

@@ -349,7 +349,7 @@ impl<P: Pci> Queue<P> {
             };
             self.cq.advance();
             count += 1;
-            last = Some((index, entry.sq_head));
+            last = Some(index);
             done(Completed {
                 user,
                 lun,
@@ -359,7 +359,8 @@ impl<P: Pci> Queue<P> {
                 buffer,
             });
         }
-        if let Some((index, head)) = last {
+        if let Some(index) = last {
+            let head = self.cq.sq_head();
             if self
                 .sq_mut(index.into())
                 .is_some_and(|sq| !sq.ring.note_head(head.into()))

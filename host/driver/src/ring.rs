@@ -1,5 +1,5 @@
-//! The rings: a submission queue and a completion queue in DMA memory, their indices and their doorbells. The other of
-//! the crate's two files with `unsafe`.
+//! The rings: a submission queue and a completion queue in DMA memory, their indices and their doorbells. One of
+//! the crate's three files with `unsafe` code.
 #![allow(unsafe_code)]
 
 use crate::memory::Memory;
@@ -13,10 +13,14 @@ pub(crate) type Entry = [u64; 8];
 /// The submission ring: the driver writes entries at the tail. The caller bounds what is in the ring.
 pub(crate) struct SqRing<M> {
     base: *mut Entry,
+    /// One past the last entry.
+    end: *mut Entry,
+    /// Where the next entry goes.
+    next: *mut Entry,
+    /// How often `next` went around, modulo 2^32.
+    rounds: u32,
     mask: u32,
-    /// Entries ever written, modulo 2^32; its lower bits are the tail.
-    written: u32,
-    /// The same, when the device was last told.
+    /// The tail the device was last told.
     rung: u32,
     /// The head the device last reported.
     head: u32,
@@ -34,10 +38,14 @@ impl<M: Memory> SqRing<M> {
     /// When `memory` is too small, or `entries` no power of two: both are computed by this crate.
     pub(crate) fn new(memory: M, entries: u32, doorbell: usize) -> SqRing<M> {
         assert!(entries.is_power_of_two() && memory.len() >= entries as usize * Command::SIZE);
+        let base: *mut Entry = memory.ptr().as_ptr().cast();
         SqRing {
-            base: memory.ptr().as_ptr().cast(),
+            base,
+            // SAFETY: the memory has room for all entries.
+            end: unsafe { base.add(entries as usize) },
+            next: base,
+            rounds: 0,
             mask: entries - 1,
-            written: 0,
             rung: 0,
             head: 0,
             doorbell,
@@ -48,20 +56,34 @@ impl<M: Memory> SqRing<M> {
     /// Writes `entry` at the tail; the device learns of it with [`ring`](SqRing::ring).
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
-        let tail = (self.written & self.mask) as usize;
-        // SAFETY: the tail is below the ring's size; `base` is page-aligned. The device reads this place only after the
-        // doorbell, and has read what was here before, since the caller keeps fewer commands than entries in the ring.
-        unsafe { self.base.add(tail).write(entry) };
-        self.written = self.written.wrapping_add(1);
+        // SAFETY: `next` is inside the ring and aligned as `base`, which is page-aligned. The device reads this place only
+        // after the doorbell, and has read what was here before, since the caller keeps fewer commands than entries in
+        // the ring. One past `next` is at most `end`.
+        unsafe {
+            self.next.write(entry);
+            self.next = self.next.add(1);
+        }
+        if self.next == self.end {
+            self.next = self.base;
+            self.rounds = self.rounds.wrapping_add(1);
+        }
+    }
+
+    /// Where the next entry goes, below the ring's size.
+    #[inline]
+    fn tail(&self) -> u32 {
+        // SAFETY: both point into the ring, `next` not before `base`.
+        unsafe { self.next.offset_from(self.base) as u32 }
     }
 
     /// Tells the device of all entries written since the last time.
     #[inline]
     pub(crate) fn ring(&mut self, pci: &impl Pci) {
-        if self.written != self.rung {
+        let tail = self.tail();
+        if tail != self.rung {
             fence(Ordering::Release);
-            self.rung = self.written;
-            pci.write32(self.doorbell, self.written & self.mask);
+            self.rung = tail;
+            pci.write32(self.doorbell, tail);
         }
     }
 
@@ -76,17 +98,19 @@ impl<M: Memory> SqRing<M> {
 
     /// The tail the device was last told.
     pub(crate) fn rung(&self) -> u32 {
-        self.rung & self.mask
+        self.rung
     }
 
     /// Entries ever written, modulo 2^32.
     pub(crate) fn written(&self) -> u32 {
-        self.written
+        self.rounds
+            .wrapping_mul(self.mask + 1)
+            .wrapping_add(self.tail())
     }
 
     /// Starts anew, as after a reset of the device.
     pub(crate) fn restart(&mut self) {
-        (self.written, self.rung, self.head) = (0, 0, 0);
+        (self.next, self.rounds, self.rung, self.head) = (self.base, 0, 0, 0);
     }
 
     /// Gives up the memory without freeing it: the device may still use it.
@@ -109,10 +133,16 @@ const PHASE: u32 = 1 << 16;
 /// The completion ring: the device writes entries, the phase tag says which are new.
 pub(crate) struct CqRing<M> {
     base: *mut Completion,
+    /// One past the last entry.
+    end: *mut Completion,
+    /// The next entry to read.
+    next: *mut Completion,
+    /// The phase tag of a new entry there: 0 or [`PHASE`].
+    phase: u32,
+    /// How often `next` went around, modulo 2^32.
+    rounds: u32,
     mask: u32,
-    /// Entries ever read, modulo 2^32; its lower bits are the head, the bit above them the round.
-    read: u32,
-    /// The same, when the device was last told.
+    /// The head the device was last told.
     told: u32,
     doorbell: usize,
     memory: Option<M>,
@@ -128,67 +158,92 @@ impl<M: Memory> CqRing<M> {
     /// As [`SqRing::new`].
     pub(crate) fn new(memory: M, entries: u32, doorbell: usize) -> CqRing<M> {
         assert!(entries.is_power_of_two() && memory.len() >= entries as usize * Completion::SIZE);
+        let base: *mut Completion = memory.ptr().as_ptr().cast();
         CqRing {
-            base: memory.ptr().as_ptr().cast(),
+            base,
+            // SAFETY: the memory has room for all entries.
+            end: unsafe { base.add(entries as usize) },
+            next: base,
+            phase: PHASE,
+            rounds: 0,
             mask: entries - 1,
-            read: 0,
             told: 0,
             doorbell,
             memory: Some(memory),
         }
     }
 
-    /// The entry at the head when it is new. Its phase tag is read first and the rest after it.
+    /// The entry at the head when it is new, its `sq_head` left 0: see [`sq_head`](CqRing::sq_head). Its phase tag is
+    /// read first and the rest after it.
     #[inline]
     pub(crate) fn peek(&self) -> Option<Completion> {
-        // SAFETY: the head is below the ring's size and `base` page-aligned; the device writes here, hence volatile.
-        // Dword 3 holds CID, phase and status, so they are of one moment; the fence keeps the other reads after it.
+        // SAFETY: `next` is inside the ring and aligned as `base`, which is page-aligned; the device writes here, hence
+        // volatile. Dword 3 holds CID, phase and status, so they are of one moment; the fence keeps the other reads
+        // after it.
         unsafe {
-            let words = self
-                .base
-                .add((self.read & self.mask) as usize)
-                .cast::<u32>();
+            let words = self.next.cast::<u32>();
             let last = words.add(3).read_volatile();
-            // The device's first round has phase tag 1, the next 0, and so on.
-            if (last & PHASE == 0) != (self.read & (self.mask + 1) != 0) {
+            if last & PHASE != self.phase {
                 return None;
             }
             fence(Ordering::Acquire);
-            let queue = words.add(2).read_volatile();
             Some(Completion {
                 result: words.read_volatile(),
                 reserved: 0,
-                sq_head: queue as u16,
-                sqid: (queue >> 16) as u16,
+                sq_head: 0,
+                sqid: words.cast::<u16>().add(5).read_volatile(),
                 cid: last as u16,
                 status_phase: (last >> 16) as u16,
             })
         }
     }
 
+    /// The submission queue head that the last entry read reports.
+    #[inline]
+    pub(crate) fn sq_head(&self) -> u16 {
+        let last = if self.next == self.base {
+            self.end
+        } else {
+            self.next
+        };
+        // SAFETY: `last` is past an entry of the ring, which the device does not write before it is told.
+        unsafe { last.sub(1).cast::<u16>().add(4).read_volatile() }
+    }
+
     /// Goes past the entry that [`peek`](CqRing::peek) gave.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        self.read = self.read.wrapping_add(1);
+        // SAFETY: one past an entry of the ring is at most `end`.
+        self.next = unsafe { self.next.add(1) };
+        if self.next == self.end {
+            self.next = self.base;
+            self.phase ^= PHASE;
+            self.rounds = self.rounds.wrapping_add(1);
+        }
     }
 
     /// Tells the device what was read, once at least `batch` entries were.
     #[inline]
     pub(crate) fn acknowledge(&mut self, pci: &impl Pci, batch: u32) {
-        if self.read.wrapping_sub(self.told) >= batch {
-            self.told = self.read;
-            pci.write32(self.doorbell, self.read & self.mask);
+        let head = self.head();
+        if head.wrapping_sub(self.told) & self.mask >= batch {
+            self.told = head;
+            pci.write32(self.doorbell, head);
         }
     }
 
     /// Index of the next entry to read.
+    #[inline]
     pub(crate) fn head(&self) -> u32 {
-        self.read & self.mask
+        // SAFETY: both point into the ring, `next` not before `base`.
+        unsafe { self.next.offset_from(self.base) as u32 }
     }
 
     /// Entries ever read, modulo 2^32.
     pub(crate) fn read(&self) -> u32 {
-        self.read
+        self.rounds
+            .wrapping_mul(self.mask + 1)
+            .wrapping_add(self.head())
     }
 
     /// Starts anew, as after a reset of the device: clears the phase tags.
@@ -197,7 +252,7 @@ impl<M: Memory> CqRing<M> {
             // SAFETY: `i` is below the ring's size.
             unsafe { self.base.add(i).write_volatile(Completion::default()) };
         }
-        (self.read, self.told) = (0, 0);
+        (self.next, self.phase, self.rounds, self.told) = (self.base, PHASE, 0, 0);
     }
 
     /// Gives up the memory without freeing it: the device may still use it.

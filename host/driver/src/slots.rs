@@ -3,6 +3,7 @@
 //! A command's CID is its slot's index plus a generation in the bits above, so that one comparison tells a command
 //! that is in flight from one that never was and from one that has completed before.
 
+use crate::masked::Masked;
 use crate::memory::Buffer;
 use crate::request::SubmitError;
 
@@ -83,9 +84,10 @@ pub(crate) struct Claim {
 /// Invariant: every open LUN either has a command in flight or a free slot kept for it. The free slots beyond those are
 /// the spare ones; a LUN's first command takes its own slot, and every further one a spare.
 pub(crate) struct Slots<M> {
-    slots: Box<[Slot<M>]>,
+    slots: Masked<Slot<M>>,
     luns: Vec<LunRow>,
     spare: u32,
+
     first_free: u16,
 }
 
@@ -101,7 +103,7 @@ impl<M> Slots<M> {
             next: (i + 1) as u16,
         };
         Slots {
-            slots: (0..entries).map(slot).collect(),
+            slots: Masked::new((0..entries).map(slot).collect()),
             luns: Vec::new(),
             spare: entries - 1,
             first_free: 0,
@@ -191,7 +193,7 @@ impl<M> Slots<M> {
         self.spare -= u32::from(!first);
         row.in_flight += 1;
         let at = usize::from(self.first_free);
-        self.first_free = self.slots.get(at)?.next;
+        self.first_free = self.slots.at(at).next;
         Some(Claim {
             at,
             nsid: row.nsid,
@@ -236,7 +238,7 @@ impl<M> Slots<M> {
         buffer: Option<Buffer<M>>,
         user: u64,
     ) -> u16 {
-        let slot = &mut self.slots[at];
+        let slot = self.slots.at(at);
         // A free slot has no buffer, so there is none to drop.
         std::mem::forget(std::mem::replace(&mut slot.buffer, buffer));
         slot.user = user;
@@ -250,13 +252,13 @@ impl<M> Slots<M> {
     /// flight.
     #[inline]
     pub(crate) fn complete(&mut self, cid: u16) -> Option<(u64, u32, Option<Buffer<M>>)> {
-        let entries = self.slots.len();
-        let at = usize::from(cid) & (entries - 1);
-        let slot = self.slots.get_mut(at)?;
+        let entries = self.slots.len() as u32;
+        let at = usize::from(cid) & (self.slots.len() - 1);
+        let slot = self.slots.at(at);
         if slot.cid != u32::from(cid) {
             return None;
         }
-        slot.cid = (slot.cid + entries as u32) & CID_MASK | FREE;
+        slot.cid = (slot.cid + entries) & CID_MASK | FREE;
         slot.next = self.first_free;
         self.first_free = at as u16;
         if let Some(row) = self.luns.get_mut(slot.lun as usize) {
@@ -269,7 +271,7 @@ impl<M> Slots<M> {
 
     /// Ages the commands in flight by one.
     pub(crate) fn age(&mut self) {
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut() {
             slot.age = slot.age.saturating_add(1);
         }
     }
@@ -284,6 +286,8 @@ impl<M> Slots<M> {
 
     /// Forgets the slots without freeing their buffers: the device may still use them.
     pub(crate) fn leak(&mut self) {
-        Box::leak(std::mem::take(&mut self.slots));
+        for slot in self.slots.iter_mut() {
+            std::mem::forget(slot.buffer.take());
+        }
     }
 }
