@@ -13,6 +13,7 @@ pub mod ctrl;
 pub mod decode;
 pub mod dma;
 pub mod find;
+pub mod free_list;
 pub mod host_port;
 pub mod interfaces;
 pub mod irq;
