@@ -161,6 +161,7 @@ mod bundle;
 mod check;
 mod emit;
 mod error;
+mod fold;
 mod mem;
 mod module;
 mod name;

@@ -90,28 +90,28 @@ impl Emit<'_> {
                     if let Some(c) = comment {
                         self.out.push_str(&comment_lines(c, "    "));
                     }
-                    self.line(&format!("    if ({en}) begin"));
                     match strobe {
                         None => {
                             let d = self.x(d);
-                            self.line(&format!("      {name}[{a}] <= {d};"));
+                            self.line(&format!("    if ({en}) {name}[{a}] <= {d};"));
                         }
-                        Some(s) => self.lanes(&name, w, *s, &a, d),
+                        Some(s) => {
+                            self.line(&format!("    if ({en}) begin"));
+                            self.lanes(&name, w, *s, &a, d);
+                            self.line("    end");
+                        }
                     }
-                    self.line("    end");
                 }
                 self.line("  end");
             }
             for (en, addr, node) in reads {
                 let (en, a, q) = (self.x(en), self.x(addr), self.name(node));
-                let plain = format!(
-                    "  always @(posedge clk) begin\n    if ({en}) {q} <= {name}[{a}];\n  end"
-                );
-                let plain = if en == "1'd1" {
-                    format!("  always @(posedge clk) {q} <= {name}[{a}];")
+                let guard = if en == "1'd1" {
+                    String::new()
                 } else {
-                    plain
+                    format!("if ({en}) ")
                 };
+                let plain = format!("  always @(posedge clk) {guard}{q} <= {name}[{a}];");
                 if writes.is_empty() || read_old {
                     self.line(&plain);
                     continue;
@@ -121,14 +121,19 @@ impl Emit<'_> {
                 for p in &writes {
                     let en = self.operand(p.0, |t| t == Tight::Atom);
                     let to = self.operand(p.2, |t| t == Tight::Atom);
-                    hits.push(format!("({en} && {to} == {at})"));
+                    let hit = format!("{en} && {to} == {at}");
+                    hits.push(if writes.len() == 1 {
+                        hit
+                    } else {
+                        format!("({hit})")
+                    });
                 }
                 let hit = self.b.names.unique(&format!("{q}_hit"));
                 let random = self.b.names.unique(&format!("{q}_random"));
                 let any = self.b.names.unique(&format!("{q}_any"));
                 let guarded = |value: &str| {
                     format!(
-                        "  wire {hit} = {};\n  always @(posedge clk) begin\n    if ({en}) {q} <= {hit} ? {value} : {name}[{a}];\n  end",
+                        "  wire {hit} = {};\n  always @(posedge clk) {guard}{q} <= {hit} ? {value} : {name}[{a}];",
                         hits.join(" || ")
                     )
                 };

@@ -43,9 +43,7 @@ module fifo_4 (
   assign pop_blocks = n1[17:2];
   assign used = count;
   always @(posedge clk) begin
-    if (push) begin
-      store[tail] <= {push_blocks, push_slot};
-    end
+    if (push) store[tail] <= {push_blocks, push_slot};
   end
   always @(posedge clk) begin
     if (push) tail <= tail + 2'd1;

@@ -180,45 +180,29 @@ module kitchen_sink (
   reg [255:0] from_bram_random;
   // verilator lint_on UNUSEDSIGNAL
   always @(posedge clk) from_bram_random <= {$urandom, $urandom, $urandom, $urandom, $urandom, $urandom, $urandom, $urandom};
-  wire from_bram_hit = (we && addr == addr);
-  always @(posedge clk) begin
-    if (1'd1) from_bram <= from_bram_hit ? from_bram_random[255:0] : bram[addr];
-  end
+  wire from_bram_hit = we && addr == addr;
+  always @(posedge clk) from_bram <= from_bram_hit ? from_bram_random[255:0] : bram[addr];
 `else
 `ifdef FORMAL
   (* anyseq *) reg [255:0] from_bram_any;
-  wire from_bram_hit = (we && addr == addr);
-  always @(posedge clk) begin
-    if (1'd1) from_bram <= from_bram_hit ? from_bram_any : bram[addr];
-  end
+  wire from_bram_hit = we && addr == addr;
+  always @(posedge clk) from_bram <= from_bram_hit ? from_bram_any : bram[addr];
 `else
   always @(posedge clk) from_bram <= bram[addr];
 `endif
 `endif
   always @(posedge clk) begin
-    if (we) begin
-      old[addr] <= {1'd0, at};
-    end
+    if (we) old[addr] <= {1'd0, at};
+  end
+  always @(posedge clk) if (we) from_old <= old[addr];
+  always @(posedge clk) begin
+    if (we) lut[addr] <= at;
   end
   always @(posedge clk) begin
-    if (we) from_old <= old[addr];
+    if (we) two[sel] <= lane_0;
+    if (flags_0_go) two[sel] <= lane_1;
   end
-  always @(posedge clk) begin
-    if (we) begin
-      lut[addr] <= at;
-    end
-  end
-  always @(posedge clk) begin
-    if (we) begin
-      two[sel] <= lane_0;
-    end
-    if (flags_0_go) begin
-      two[sel] <= lane_1;
-    end
-  end
-  always @(posedge clk) begin
-    if (we) from_rom <= rom[sel];
-  end
+  always @(posedge clk) if (we) from_rom <= rom[sel];
   always @(posedge clk) begin
     case (phase)
       PHASE_PARK: phase <= PHASE_ADMIT;
@@ -250,9 +234,7 @@ module kitchen_sink (
   reg  past_valid;
   reg  [7:0] past_at;
   always @(posedge clk) begin
-    if (we) begin
-      shadow[addr] <= at;
-    end
+    if (we) shadow[addr] <= at;
   end
   always @(posedge clk) begin
     if (we) owner <= at;
