@@ -1,6 +1,8 @@
 //! Which I/O a job instance does next: fio's `get_io_u`, `do_io` and `do_verify` as a state machine without a clock of
 //! its own.
 
+use std::collections::BTreeMap;
+
 use super::offsets::{BlockMap, Zipf};
 use super::options::{Distribution, FileService, JobOptions, Mix, Verify};
 use super::plan::{FileRange, Instance, used_directions};
@@ -103,7 +105,9 @@ pub struct Generator {
     options: std::sync::Arc<JobOptions>,
     depth: u32,
     pass_bytes: u64,
-    total_bytes: u64,
+    limit_bytes: u64,
+    /// Passes that are made in any case.
+    loops_left: u32,
     seed: u64,
     rng: Streams,
     files: Vec<File>,
@@ -116,8 +120,10 @@ pub struct Generator {
     stopped: bool,
     /// Of this pass.
     bytes_in_pass: u64,
-    /// Of all passes.
+    /// Of all passes, as fio counts them for its limits: of a mixed job, verification's reads among them.
     bytes: u64,
+    /// Verification's reads of a job that only writes.
+    verify_bytes: u64,
     issued: u64,
     issued_in: [u64; 2],
     /// A direction drawn but waiting for its rate.
@@ -125,9 +131,9 @@ pub struct Generator {
     file: usize,
     left_on_file: u32,
     last_was_flush: bool,
-    last_written: usize,
     end_flushes: Vec<u32>,
-    written: Vec<(u32, u64, u32)>,
+    /// What the pass wrote, by file, first block and blocks.
+    written: Vec<(usize, u64, u32)>,
     verified: usize,
 }
 
@@ -165,7 +171,8 @@ impl Generator {
             options: o.clone(),
             depth: instance.depth,
             pass_bytes: instance.pass_bytes,
-            total_bytes: instance.total_bytes,
+            limit_bytes: instance.limit_bytes,
+            loops_left: o.loops.saturating_sub(1),
             seed: instance.seed,
             rng: Streams::new(instance.seed),
             files,
@@ -177,13 +184,13 @@ impl Generator {
             stopped: false,
             bytes_in_pass: 0,
             bytes: 0,
+            verify_bytes: 0,
             issued: 0,
             issued_in: [0; 2],
             drawn: None,
             file: 0,
             left_on_file: 0,
             last_was_flush: false,
-            last_written: 0,
             end_flushes: Vec::new(),
             written: Vec::new(),
             verified: 0,
@@ -258,6 +265,7 @@ impl Generator {
                         && self.options.verify != Verify::None
                         && !self.written.is_empty()
                     {
+                        self.sort_written();
                         self.phase = Phase::Verify;
                     } else {
                         self.next_pass();
@@ -267,11 +275,17 @@ impl Generator {
                     if self.in_flight >= self.depth {
                         return Next::Busy;
                     }
-                    let Some(&(lun, lba, blocks)) = self.written.get(self.verified) else {
+                    let Some(&(file, lba, blocks)) = self.written.get(self.verified) else {
                         self.phase = Phase::EndVerify;
                         continue;
                     };
                     self.verified += 1;
+                    let bytes = u64::from(blocks) * BLOCK as u64;
+                    match self.options.mix {
+                        Mix::Mixed => self.bytes += bytes,
+                        _ => self.verify_bytes += bytes,
+                    }
+                    let lun = self.files[file].range.lun;
                     return self.issue(Io {
                         op: Op::Read,
                         lun,
@@ -302,10 +316,18 @@ impl Generator {
         Next::Io(io)
     }
 
-    fn all_done(&self) -> bool {
+    /// fio's `exceeds_number_ios`.
+    fn number_is_reached(&self) -> bool {
         let o = &self.options;
-        (o.number_ios > 0 && self.issued >= o.number_ios * u64::from(o.loops))
-            || (self.bytes >= self.total_bytes && !self.endless())
+        o.number_ios > 0 && self.issued >= o.number_ios.saturating_mul(u64::from(o.loops))
+    }
+
+    /// fio's `io_issue_bytes_exceeded`.
+    fn all_done(&self) -> bool {
+        let limit = self
+            .limit_bytes
+            .saturating_mul(u64::from(self.options.loops));
+        self.number_is_reached() || (self.bytes >= limit && !self.endless())
     }
 
     /// fio's time_based counts only with a runtime.
@@ -327,20 +349,54 @@ impl Generator {
         self.phase = Phase::EndPass;
     }
 
-    /// fio's `keep_running`: another pass, from a clean state, while there is something left to do.
-    fn next_pass(&mut self) {
-        self.written.clear();
-        self.verified = 0;
-        let left = self.total_bytes.saturating_sub(self.bytes);
+    /// fio's `keep_running`.
+    fn keeps_running(&mut self) -> bool {
+        if self.endless() {
+            return !self.number_is_reached();
+        }
+        if self.loops_left > 0 {
+            self.loops_left -= 1;
+            return !self.all_done();
+        }
         let largest = used_directions(&self.options)
             .map(|direction| self.options.block_size[direction].1)
             .max();
-        let idle = self.bytes_in_pass == 0;
-        if self.stopped
-            || self.all_done()
-            || idle
-            || (!self.endless() && left < largest.unwrap_or(0))
-        {
+        let left = self
+            .limit_bytes
+            .saturating_sub(self.bytes + self.verify_bytes);
+        let more = self.options.io_size.is_some() || self.files.iter().any(|file| !file.done);
+        !self.all_done() && left >= largest.unwrap_or(0).max(1) && more
+    }
+
+    /// fio's `log_io_piece`: with a random map, verification goes in the order written; without one, by file and place,
+    /// and a write drops those before it that it overlaps.
+    fn sort_written(&mut self) {
+        if self.files.iter().all(|file| file.map.is_some()) {
+            return;
+        }
+        let mut sorted: BTreeMap<(usize, u64), u32> = BTreeMap::new();
+        for &(file, lba, blocks) in &self.written {
+            let end = lba + u64::from(blocks);
+            // Blocks of one I/O are bounded, and what is in the map does not overlap: look back until one ends before.
+            while let Some((&key, &length)) = sorted.range((file, 0)..(file, end)).next_back() {
+                if key.1 + u64::from(length) <= lba {
+                    break;
+                }
+                sorted.remove(&key);
+            }
+            sorted.insert((file, lba), blocks);
+        }
+        self.written = sorted
+            .into_iter()
+            .map(|((file, lba), blocks)| (file, lba, blocks))
+            .collect();
+    }
+
+    /// Another pass, from a clean state, while there is something left to do.
+    fn next_pass(&mut self) {
+        self.written.clear();
+        self.verified = 0;
+        if self.stopped || self.bytes_in_pass == 0 || !self.keeps_running() {
             self.phase = Phase::Done;
             return;
         }
@@ -363,7 +419,10 @@ impl Generator {
     fn pass_io(&mut self, now_ns: u64) -> Option<Next> {
         if self.flush_due() {
             self.last_was_flush = true;
-            let lun = self.files[self.last_written].range.lun;
+            // fio's fsync takes its turn at the files as an I/O does.
+            let file = self.pick_file()?;
+            self.left_on_file = self.left_on_file.saturating_sub(1);
+            let lun = self.files[file].range.lun;
             return Some(self.issue(Io {
                 op: Op::Flush,
                 lun,
@@ -398,9 +457,8 @@ impl Generator {
         self.issued += 1;
         self.issued_in[direction] += 1;
         if op == Op::Write {
-            self.last_written = index;
             if self.options.verify != Verify::None && self.options.do_verify {
-                self.written.push((range.lun, lba, blocks));
+                self.written.push((index, lba, blocks));
             }
         }
         Some(self.issue(Io {
@@ -463,7 +521,6 @@ impl Generator {
         if self.left_on_file > 0 && !self.files[self.file].done {
             return Some(self.file);
         }
-        let first = self.issued == 0 && self.bytes_in_pass == 0;
         match self.options.file_service {
             FileService::Sequential => {
                 self.left_on_file = u32::MAX;
@@ -471,7 +528,7 @@ impl Generator {
             }
             FileService::RoundRobin(times) => {
                 self.left_on_file = times;
-                let from = if first || self.bytes_in_pass == 0 {
+                let from = if self.bytes_in_pass == 0 {
                     self.file
                 } else {
                     self.file + 1

@@ -93,8 +93,8 @@ pub struct Instance {
     pub depth: u32,
     /// Bytes of one pass over its range.
     pub pass_bytes: u64,
-    /// Bytes of all passes, the loops counted.
-    pub total_bytes: u64,
+    /// Bytes of all passes of one loop: `io_size`, else those of a pass.
+    pub limit_bytes: u64,
     /// Earliest start, from the start of the run, simulated ns.
     pub startdelay_ns: u64,
     /// Time before statistics count, simulated ns.
@@ -218,7 +218,7 @@ pub fn plan(file: &JobFile, options: &PlanOptions) -> Result<Plan, Error> {
             Some(Amount::Percent(percent)) => percent_of(pass_bytes, percent),
             None => pass_bytes,
         };
-        // fio's issue limit is io_size; a pass is never longer.
+        // As fio: random overwriting goes on to io_size before it is verified.
         let pass_bytes = if o.random && o.norandommap && o.mix != Mix::Read {
             pass_bytes.max(limit)
         } else {
@@ -244,8 +244,8 @@ pub fn plan(file: &JobFile, options: &PlanOptions) -> Result<Plan, Error> {
             group,
             phase,
             depth: if o.sync_engine { 1 } else { o.iodepth },
-            pass_bytes: pass_bytes.min(limit),
-            total_bytes: limit.saturating_mul(u64::from(o.loops)),
+            pass_bytes,
+            limit_bytes: limit,
             startdelay_ns: scaled(delay),
             ramp_ns: scaled(o.ramp_time),
             runtime_ns: simulated.map(|all| {
@@ -422,19 +422,23 @@ fn ranges(file: &JobFile, draft: &Draft, capacities: &[u64]) -> Result<Vec<FileR
             }
             Some(Amount::Bytes(_)) => draft.share(index).unwrap_or(room).min(room),
         };
-        let least = unit.min(max_block(o));
-        if size < least {
-            return Err(at(
-                "size",
-                format!("{size} bytes a file hold no block of {least} bytes"),
-            ));
-        }
         files.push(FileRange {
             lun,
             offset,
             size,
             capacity,
         });
+    }
+    // Of a size that is shared, a file's part may be smaller than a block; the whole may not.
+    let total: u64 = match o.size {
+        Some(Amount::Bytes(size)) => size,
+        _ => files.iter().map(|file| file.size).sum(),
+    };
+    if total < unit {
+        return Err(at(
+            "size",
+            format!("{total} bytes hold no block of {unit} bytes"),
+        ));
     }
     Ok(files)
 }

@@ -65,6 +65,26 @@ pub fn html(report: &Report) -> String {
     latencies(report, &mut out);
     budgets(report, &mut out);
     deferred(report, &mut out);
+    let ignored: Vec<&str> = report
+        .file
+        .ignored
+        .iter()
+        .map(|ignored| ignored.option)
+        .collect();
+    let mut notes = plan.notes.clone();
+    if !ignored.is_empty() {
+        notes.push(format!(
+            "ignored, since they concern a kernel, files or real time: {}",
+            ignored.join(", ")
+        ));
+    }
+    if !notes.is_empty() {
+        out.push_str("<h2>Notes</h2>\n<ul>");
+        notes
+            .iter()
+            .for_each(|note| out.push_str(&format!("<li>{}</li>", escape(note))));
+        out.push_str("</ul>\n");
+    }
     let _ = writeln!(
         out,
         "<h2>In figures</h2>\n<pre>{}</pre>\n</body></html>",

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::super::stats::{DirectionStats, Stats};
 use super::{Report, iec, si, time};
 
-/// The whole report as text, lines ended by `\n`.
+/// The whole report as text, lines ended by `\n`. The plan's notes and the file's ignored options are not in it: a user
+/// wants to read them before the run.
 pub fn table(report: &Report) -> String {
     let mut out = String::new();
     header(report, &mut out);
@@ -30,21 +31,6 @@ fn header(report: &Report, out: &mut String) {
     );
     if !report.simulator.title.is_empty() {
         let _ = writeln!(out, "{}", report.simulator.title);
-    }
-    for note in &plan.notes {
-        let _ = writeln!(out, "note: {note}");
-    }
-    if !file.ignored.is_empty() {
-        let list: Vec<String> = file
-            .ignored
-            .iter()
-            .map(|ignored| format!("{} (line {})", ignored.option, ignored.line))
-            .collect();
-        let _ = writeln!(
-            out,
-            "ignored, a kernel's, file's or real time's matter: {}",
-            list.join(", ")
-        );
     }
     match report.never_started() {
         0 => {}

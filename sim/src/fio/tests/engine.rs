@@ -39,10 +39,16 @@ fn overlapping_writers_and_readers_are_checked_without_a_false_alarm() {
         assert!(results.is_good(), "seed {seed}: {:?}", results.mismatches);
         let total = results.total();
         assert_eq!(total.checked_bytes, total.read.bytes);
-        // a's writes, b's 256 KiB, c's 256 KiB are read back; d reads 256 KiB.
+        // a's writes, c's 256 KiB, and what b wrote, each block once; d reads 256 KiB.
         let a = &results.instances[0].stats;
         assert_eq!(a.verified_bytes, a.write.bytes);
-        assert_eq!(total.verified_bytes, a.write.bytes + (512 << 10));
+        let b = &results.instances[1].stats;
+        assert!(
+            b.write.bytes == 256 << 10 && (130 << 10..200 << 10).contains(&b.verified_bytes),
+            "{}",
+            b.verified_bytes
+        );
+        assert_eq!(results.instances[2].stats.verified_bytes, 256 << 10);
         assert_eq!(results.instances[3].stats.read.bytes, 256 << 10);
     }
 }
@@ -84,6 +90,22 @@ fn every_fault_is_caught() {
         let first = results.mismatches[0].to_string();
         assert!(first.contains(says), "{fault:?}: {first}");
     }
+}
+
+/// The second pass over the same blocks: what the first one wrote is still there.
+#[test]
+fn a_lost_overwrite_is_stale() {
+    let plan = planned(
+        "[a]\nrw=write\nbs=4k\nsize=64k\nverify=crc32c\nloops=2\n",
+        &PlanOptions::default(),
+    );
+    let mut model = model(&plan);
+    // 16 writes and 16 reads, each one step to take effect and one to complete, then the second pass.
+    model.fault = Some((Fault::LoseWrite, 70));
+    let results = run(&plan, &RunOptions::default(), &mut model, &mut |_| {}).expect("runs");
+    assert_eq!(results.total().mismatches, 1);
+    let wrong = results.mismatches[0].to_string();
+    assert!(wrong.contains("stale: holds write "), "{wrong}");
 }
 
 /// With verify=pattern a block holds the same whichever write it is from, but not before the first.

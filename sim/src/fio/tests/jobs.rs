@@ -300,7 +300,7 @@ fn errors_name_file_line_and_option() {
     for (text, says) in [
         (
             "[a]\nbs=64k\nsize=4k\n",
-            "t.fio:3: size: 4096 bytes a file hold no block of 65536 bytes",
+            "t.fio:3: size: 4096 bytes hold no block of 65536 bytes",
         ),
         (
             "[a]\noffset=2g\n",

@@ -57,6 +57,11 @@ fn sequential_ranges_begin_and_end_where_fio_s_do() {
         [0, 4, 8, 12]
     );
     assert_eq!(seq("filename=x\nrw=read\nbs=8k\nsize=20k\n"), [0, 8, 16]);
+    assert_eq!(
+        seq("filename=x:y:z\nrw=read\nbs=8k\nsize=20k\n"),
+        [0, 0, 0],
+        "a part smaller than a block"
+    );
     let third = all(
         "filename=x\nrw=read\nbs=16k\nsize=16k\nnumjobs=3\noffset_increment=16k\n",
         64 * K,
@@ -230,6 +235,30 @@ fn verification_reads_back_in_the_order_written() {
     assert_eq!(log.len(), 16);
     assert_eq!(offsets(&log[..8]), offsets(&log[8..]));
     assert!(log[8..].iter().all(|io| io.0 == 'r'));
+    // Without a random map by file and place, the later of two that overlap alone; io_size counts what verification reads.
+    let of = |text: &str| {
+        all(text, 64 * K, 0)
+            .iter()
+            .map(|io| (io.0, io.1, io.2 / K))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of("filename=x:y\nrw=write\nbs=4k\nsize=16k\nverify=crc32c\nio_size=32k\n"),
+        [
+            ('w', 0, 0),
+            ('w', 1, 0),
+            ('w', 0, 4),
+            ('w', 1, 4),
+            ('r', 0, 0),
+            ('r', 0, 4),
+            ('r', 1, 0),
+            ('r', 1, 4),
+        ]
+    );
+    let mut once = of("filename=x\nrw=randwrite\nbs=4k\nsize=64k\nnorandommap\nverify=crc32c\n");
+    let read: Vec<_> = once.split_off(16).iter().map(|io| io.2).collect();
+    let written: std::collections::BTreeSet<u64> = once.iter().map(|io| io.2).collect();
+    assert_eq!(read, written.into_iter().collect::<Vec<_>>());
     let quiet = all(
         "filename=x\nrw=randwrite\nbs=4k\nsize=32k\nverify=crc32c\ndo_verify=0\n",
         64 * K,
