@@ -123,8 +123,12 @@ pub fn axi_lite(io: &AxiLite, read: impl FnOnce(&Access) -> Sig) -> Access {
         write_data.set(io.wdata);
         write_strb.set(io.wstrb);
     });
-    let write_mask =
-        cat(&[write_strb.bit(3).repeat(8), write_strb.bit(2).repeat(8), write_strb.bit(1).repeat(8), write_strb.bit(0).repeat(8)]);
+    let write_mask = cat(&[
+        write_strb.bit(3).repeat(8),
+        write_strb.bit(2).repeat(8),
+        write_strb.bit(1).repeat(8),
+        write_strb.bit(0).repeat(8),
+    ]);
 
     // A read: `asked`, then (when no write used the address port) `answered`, then `r_valid`.
     let asked = reg(1, 0);
@@ -143,7 +147,15 @@ pub fn axi_lite(io: &AxiLite, read: impl FnOnce(&Access) -> Sig) -> Access {
         asked.set(0);
         answered.set(1);
     });
-    let access = Access { write, write_addr, write_data, write_mask, write_strb, read_addr, busy: write | asked | answered };
+    let access = Access {
+        write,
+        write_addr,
+        write_data,
+        write_mask,
+        write_strb,
+        read_addr,
+        busy: write | asked | answered,
+    };
     let data = read(&access);
     when(answered, || {
         answered.set(0);

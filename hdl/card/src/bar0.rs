@@ -109,7 +109,12 @@ pub struct Bar0Ports {
 
 /// Builds the block.
 pub fn bar0(c: &CardConfig) -> Module {
-    module("bar0", "NVMe registers, doorbells and the way to the MSI-X table.", c, |p: Bar0Ports| body(c, p))
+    module(
+        "bar0",
+        "NVMe registers, doorbells and the way to the MSI-X table.",
+        c,
+        |p: Bar0Ports| body(c, p),
+    )
 }
 
 /// The value of a register's field, by name.
@@ -117,8 +122,13 @@ struct Values(Vec<(&'static str, &'static str, Sig)>);
 
 impl Values {
     fn get(&self, register: &str, field: &str) -> Sig {
-        let found = self.0.iter().find(|(r, f, _)| *r == register && *f == field);
-        found.unwrap_or_else(|| panic!("the register map has no {register}.{field}")).2
+        let found = self
+            .0
+            .iter()
+            .find(|(r, f, _)| *r == register && *f == field);
+        found
+            .unwrap_or_else(|| panic!("the register map has no {register}.{field}"))
+            .2
     }
 }
 
@@ -137,7 +147,10 @@ fn body(c: &CardConfig, p: Bar0Ports) {
             for f in &r.fields {
                 let value = match f.source {
                     Source::Const(v) => lit(v.into(), f.width),
-                    Source::Rw(reset) => named(&format!("{}_{}", r.name.to_lowercase(), f.name.to_lowercase()), reg(f.width, reset)),
+                    Source::Rw(reset) => named(
+                        &format!("{}_{}", r.name.to_lowercase(), f.name.to_lowercase()),
+                        reg(f.width, reset),
+                    ),
                     Source::Status(Status::Ready) => p.csts_rdy,
                     Source::Status(Status::Fatal) => p.csts_cfs,
                     Source::Status(Status::Shutdown) => p.csts_shst,
@@ -168,7 +181,9 @@ fn body(c: &CardConfig, p: Bar0Ports) {
 
     p.cc_en.set(values.get("CC", "EN"));
     p.cc_shn.set(values.get("CC", "SHN"));
-    let unsupported = values.get("CC", "CSS").any() | values.get("CC", "MPS").any() | values.get("CC", "AMS").any();
+    let unsupported = values.get("CC", "CSS").any()
+        | values.get("CC", "MPS").any()
+        | values.get("CC", "AMS").any();
     p.cc_supported.set(!unsupported);
     p.asqs.set(values.get("AQA", "ASQS"));
     p.acqs.set(values.get("AQA", "ACQS"));
@@ -192,7 +207,13 @@ fn body(c: &CardConfig, p: Bar0Ports) {
     p.table_addr.set(table_at.bits(0, 11));
     p.table_wdata.set(access.write_data);
     p.table_strb.set(access.write_strb);
-    p.idle.set(!access.busy & !(p.bar0.awvalid & p.bar0.wvalid) & !p.bar0.arvalid & !p.bar0.bvalid & !p.bar0.rvalid);
+    p.idle.set(
+        !access.busy
+            & !(p.bar0.awvalid & p.bar0.wvalid)
+            & !p.bar0.arvalid
+            & !p.bar0.bvalid
+            & !p.bar0.rvalid,
+    );
 }
 
 /// The part of a write that falls on a field, in one or two dwords.

@@ -225,7 +225,9 @@ pub fn card(c: &CardConfig) -> Module {
         host_id_map: axi_id_map(&c.host_id_map()),
         media_id_map: axi_id_map(&c.media_id_map()),
     };
-    module("card", "The Weir card.", c, |p: CardPorts| body(c, p, &blocks))
+    module("card", "The Weir card.", c, |p: CardPorts| {
+        body(c, p, &blocks)
+    })
 }
 
 /// Connects an id map to a port.
@@ -250,9 +252,23 @@ fn connect(map: &IdMapPorts, port: &AxiMaster, size: u32) {
     port.wlast.set(map.outer_w.payload.last);
     port.wvalid.set(map.outer_w.valid);
     map.outer_w.ready.set(port.wready);
-    map.outer_b.offer(port.bvalid, &AxiB { id: port.bid, resp: port.bresp });
+    map.outer_b.offer(
+        port.bvalid,
+        &AxiB {
+            id: port.bid,
+            resp: port.bresp,
+        },
+    );
     port.bready.set(map.outer_b.ready);
-    map.outer_r.offer(port.rvalid, &AxiR { id: port.rid, data: port.rdata, resp: port.rresp, last: port.rlast });
+    map.outer_r.offer(
+        port.rvalid,
+        &AxiR {
+            id: port.rid,
+            data: port.rdata,
+            resp: port.rresp,
+            last: port.rlast,
+        },
+    );
     port.rready.set(map.outer_r.ready);
 }
 
@@ -353,7 +369,9 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     unused(engine.pop.ready);
     engine.walk.set(&admin.walk);
     engine.budget.set(&admin.budget);
-    engine.snapshot.offer(admin.snapshot_valid, &admin.snapshot_lun);
+    engine
+        .snapshot
+        .offer(admin.snapshot_valid, &admin.snapshot_lun);
     engine.tag.offer(tags.take.valid, &tags.take.payload.index);
     tags.take.ready.set(engine.tag.ready);
     tags.put.valid.set(engine.tag_free.valid);
@@ -361,7 +379,9 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     tags.clear.set(clear);
     tags.limit.set(0);
     set_errors_unused(&tags);
-    engine.work.offer(lun_work.take.valid, &lun_work.take.payload.index);
+    engine
+        .work
+        .offer(lun_work.take.valid, &lun_work.take.payload.index);
     lun_work.take.ready.set(engine.work.ready);
     lun_work.put.valid.set(engine.work_put.valid);
     lun_work.put.index.set(engine.work_put.index);
@@ -442,13 +462,19 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     admin.queues.set(lun_map.queues);
     admin.luns.set(lun_map.luns);
     admin.tags.set(lun_map.tags);
-    admin.doorbell_bad_register.set(bar0.doorbell_bad | fetch.doorbell_bad_register | cq_post.doorbell_bad_register);
-    admin.doorbell_bad_value.set(fetch.doorbell_bad_value | cq_post.doorbell_bad_value);
+    admin
+        .doorbell_bad_register
+        .set(bar0.doorbell_bad | fetch.doorbell_bad_register | cq_post.doorbell_bad_register);
+    admin
+        .doorbell_bad_value
+        .set(fetch.doorbell_bad_value | cq_post.doorbell_bad_value);
     admin.io_valid.set(engine.completed_valid);
     admin.io_op.set(engine.completed_op);
     admin.io_blocks.set(engine.completed_blocks);
     admin.error.set(&engine.completed);
-    admin.error_valid.set(engine.completed_valid & engine.completed.status.any());
+    admin
+        .error_valid
+        .set(engine.completed_valid & engine.completed.status.any());
     port.admin_aw.set(&admin.aw);
     port.admin_w.set(&admin.w);
     admin.b_valid.set(port.admin_b.valid);

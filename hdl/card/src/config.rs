@@ -46,7 +46,11 @@ pub struct ConfigError {
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} = {} cannot be built: it must be {}", self.option, self.value, self.allowed)
+        write!(
+            f,
+            "{} = {} cannot be built: it must be {}",
+            self.option, self.value, self.allowed
+        )
     }
 }
 
@@ -121,19 +125,76 @@ impl CardConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         let range = |option, value: u32, lo: u32, hi: u32, power: bool, allowed| {
             let ok = (lo..=hi).contains(&value) && (!power || value.is_power_of_two());
-            if ok { Ok(()) } else { Err(ConfigError { option, value: value.into(), allowed }) }
+            if ok {
+                Ok(())
+            } else {
+                Err(ConfigError {
+                    option,
+                    value: value.into(),
+                    allowed,
+                })
+            }
         };
         range("queues", self.queues, 1, 64, false, "1 to 64")?;
-        range("entries", self.entries, 16, 4096, true, "a power of two from 16 to 4096")?;
+        range(
+            "entries",
+            self.entries,
+            16,
+            4096,
+            true,
+            "a power of two from 16 to 4096",
+        )?;
         range("luns", self.luns, 1, 256, false, "1 to 256")?;
-        range("tags", self.tags, 8, 4096, true, "a power of two from 8 to 4096")?;
-        range("data_bits", self.data_bits, 128, 512, true, "128, 256 or 512")?;
-        range("read_chunks", self.read_chunks, 4, 1024, true, "a power of two from 4 to 1024")?;
-        range("write_chunks", self.write_chunks, 4, 256, true, "a power of two from 4 to 256")?;
+        range(
+            "tags",
+            self.tags,
+            8,
+            4096,
+            true,
+            "a power of two from 8 to 4096",
+        )?;
+        range(
+            "data_bits",
+            self.data_bits,
+            128,
+            512,
+            true,
+            "128, 256 or 512",
+        )?;
+        range(
+            "read_chunks",
+            self.read_chunks,
+            4,
+            1024,
+            true,
+            "a power of two from 4 to 1024",
+        )?;
+        range(
+            "write_chunks",
+            self.write_chunks,
+            4,
+            256,
+            true,
+            "a power of two from 4 to 256",
+        )?;
         range("host_id_bits", self.host_id_bits, 0, 16, false, "0 to 16")?;
-        range("host_max_outstanding", self.host_max_outstanding, 1, 1024, false, "1 to 1024")?;
+        range(
+            "host_max_outstanding",
+            self.host_max_outstanding,
+            1,
+            1024,
+            false,
+            "1 to 1024",
+        )?;
         range("media_id_bits", self.media_id_bits, 0, 16, false, "0 to 16")?;
-        range("media_max_outstanding", self.media_max_outstanding, 1, 1024, false, "1 to 1024")
+        range(
+            "media_max_outstanding",
+            self.media_max_outstanding,
+            1,
+            1024,
+            false,
+            "1 to 1024",
+        )
     }
 
     /// Slots on the card.
@@ -193,7 +254,13 @@ mod tests {
 
     #[test]
     fn an_impossible_size_is_named() {
-        let c = CardConfig { tags: 100, ..CardConfig::small() };
-        assert_eq!(c.check().unwrap_err().to_string(), "tags = 100 cannot be built: it must be a power of two from 8 to 4096");
+        let c = CardConfig {
+            tags: 100,
+            ..CardConfig::small()
+        };
+        assert_eq!(
+            c.check().unwrap_err().to_string(),
+            "tags = 100 cannot be built: it must be a power of two from 8 to 4096"
+        );
     }
 }

@@ -162,7 +162,12 @@ pub enum State {
 /// Builds the block.
 pub fn cq_post(c: &CardConfig) -> Module {
     let work = bitmap(&BitmapConfig::work(c.queues + 1));
-    module("cq_post", "Writes completion queue entries from each CQ's own list.", c, |p: CqPostPorts| body(c, p, &work))
+    module(
+        "cq_post",
+        "Writes completion queue entries from each CQ's own list.",
+        c,
+        |p: CqPostPorts| body(c, p, &work),
+    )
 }
 
 #[hw]
@@ -174,7 +179,12 @@ fn body(c: &CardConfig, p: CqPostPorts, work: &Module) {
     // Rows. Base, size and vector change only while a CQ is created.
     let table_set = Mem::new(n.into(), 52 + RING_BITS + 1 + q).style(Style::Distributed);
     unused(p.cq_set.base.bits(0, 12));
-    let row_new = cat(&[p.cq_set.base.bits(12, 52), p.cq_set.size, p.cq_set.interrupts, p.cq_set.vector]);
+    let row_new = cat(&[
+        p.cq_set.base.bits(12, 52),
+        p.cq_set.size,
+        p.cq_set.interrupts,
+        p.cq_set.vector,
+    ]);
     table_set.write(p.cq_set.valid, p.cq_set.cq, row_new);
     let table_tail = Mem::new(n.into(), RING_BITS + 1).style(Style::Distributed);
     let table_head = Mem::new(n.into(), RING_BITS).style(Style::Distributed);
@@ -268,7 +278,15 @@ fn body(c: &CardConfig, p: CqPostPorts, work: &Module) {
     let cid = for_admin.mux(p.admin_cpl.payload.cid, p.popped.cid);
     let status_now = for_admin.mux(p.admin_cpl.payload.status, p.popped.status);
     let result = for_admin.mux(p.admin_cpl.payload.result, lit(0, 32));
-    let entry = cat(&[status_now, phase, cid, sq_now.zext(16), p.head.zext(16), lit(0, 32), result]);
+    let entry = cat(&[
+        status_now,
+        phase,
+        cid,
+        sq_now.zext(16),
+        p.head.zext(16),
+        lit(0, 32),
+        result,
+    ]);
 
     let popping = state.is(State::Pop);
     let got = popping & for_admin.mux(p.admin_cpl.valid, p.popped_valid);
@@ -301,7 +319,10 @@ fn body(c: &CardConfig, p: CqPostPorts, work: &Module) {
     let news_put = news_go & waiting.index(news_cq) & !queued.index(news_cq);
     let again_put = serve_end & serve_again;
     u_work.put.valid.set(work_put | news_put | again_put);
-    u_work.put.index.set(p.cq_work_valid.mux(p.cq_work_cq, news_go.mux(news_cq, cq)));
+    u_work
+        .put
+        .index
+        .set(p.cq_work_valid.mux(p.cq_work_cq, news_go.mux(news_cq, cq)));
     let queued_set = (work_put | news_put).mux(onehot(u_work.put.index, n), lit(0, n));
     let queued_clear = (serve_end & !serve_again & !for_admin).mux(onehot(cq, n), lit(0, n));
     queued.set((queued | queued_set) & !queued_clear);
@@ -339,7 +360,10 @@ fn body(c: &CardConfig, p: CqPostPorts, work: &Module) {
             left.set(p.discard.mux(lit(4, 3), limit));
             entries.set(lit(0, 3));
             line_mask.set(lit(0, 4));
-            line_addr.set(cat(&[base, lit(0, 12)]) + cat(&[tail_now.bits(2, RING_BITS - 2), lit(0, 6)]).zext(64));
+            line_addr.set(
+                cat(&[base, lit(0, 12)])
+                    + cat(&[tail_now.bits(2, RING_BITS - 2), lit(0, 6)]).zext(64),
+            );
             when(p.discard, || state.set(State::Pop.lit())).elsewhen(steady & free_put, || {
                 when(no_room, || {
                     full_set.set(onehot(cq, n));
@@ -399,15 +423,42 @@ fn body(c: &CardConfig, p: CqPostPorts, work: &Module) {
     u_work.limit.set(lit(n.into(), u_work.limit.width()));
     p.clearing.set(u_work.clearing);
 
-    output(c, &p, Line { hand, line, mask: line_mask, addr: line_addr, entries, interrupts, vector, out_busy, lines_out });
+    output(
+        c,
+        &p,
+        Line {
+            hand,
+            line,
+            mask: line_mask,
+            addr: line_addr,
+            entries,
+            interrupts,
+            vector,
+            out_busy,
+            lines_out,
+        },
+    );
 
-    p.quiet.set(state.is(State::Idle) & !waiting.any() & !p.admin_cpl.valid & !out_busy & lines_out.eq(0));
+    p.quiet.set(
+        state.is(State::Idle) & !waiting.any() & !p.admin_cpl.valid & !out_busy & lines_out.eq(0),
+    );
     let waits = (idle_state & !admin_go & !u_work.take.valid & !(p.discard & waiting.any()))
         | (state.is(State::Hand) & !can_hand & !p.discard)
         | (popping & !got);
-    p.idle.set(waits & !news & !init_pending & !bell & !p.cq_work_valid & u_work.idle & (!out_busy | output_waits(&p)));
+    p.idle.set(
+        waits
+            & !news
+            & !init_pending
+            & !bell
+            & !p.cq_work_valid
+            & u_work.idle
+            & (!out_busy | output_waits(&p)),
+    );
 
-    assert("no_lost_wake_up", !(waiting & !full & !queued & !waiting_set).any() | p.discard);
+    assert(
+        "no_lost_wake_up",
+        !(waiting & !full & !queued & !waiting_set).any() | p.discard,
+    );
     unused(p.b_resp.bit(0));
 }
 
@@ -449,10 +500,14 @@ fn output(c: &CardConfig, p: &CqPostPorts, l: Line) {
     let first = var(lit(0, beat_bits));
     let last = var(lit(0, beat_bits));
     for e in (0..4).rev() {
-        when(l.mask.bit(e), || first.set(lit(beat_of(e).into(), beat_bits)));
+        when(l.mask.bit(e), || {
+            first.set(lit(beat_of(e).into(), beat_bits))
+        });
     }
     for e in 0..4 {
-        when(l.mask.bit(e), || last.set(lit(beat_of(e).into(), beat_bits)));
+        when(l.mask.bit(e), || {
+            last.set(lit(beat_of(e).into(), beat_bits))
+        });
     }
 
     let aw_done = aw_sent | p.aw.ready;
@@ -480,19 +535,28 @@ fn output(c: &CardConfig, p: &CqPostPorts, l: Line) {
     when(l.hand, || burst_len.set(last - first));
 
     p.aw.valid.set(l.out_busy & !aw_sent);
-    p.aw.payload.id.set(cat(&[WriteKind::Cq.lit(), lit(0, c.chunk_bits())]));
+    p.aw.payload
+        .id
+        .set(cat(&[WriteKind::Cq.lit(), lit(0, c.chunk_bits())]));
     p.aw.payload.addr.set(out_addr);
     p.aw.payload.len.set(burst_len.zext(8));
     p.w.valid.set(l.out_busy & !w_sent);
     let (data, strobes) = if beats == 1 {
         (out_line, out_mask)
     } else {
-        let lines: Vec<Sig> = (0..beats).map(|i| out_line.bits(i * c.data_bits, c.data_bits)).collect();
-        let masks: Vec<Sig> = (0..beats).map(|i| out_mask.bits(i * entries_a_beat, entries_a_beat)).collect();
+        let lines: Vec<Sig> = (0..beats)
+            .map(|i| out_line.bits(i * c.data_bits, c.data_bits))
+            .collect();
+        let masks: Vec<Sig> = (0..beats)
+            .map(|i| out_mask.bits(i * entries_a_beat, entries_a_beat))
+            .collect();
         (mux_n(beat, &lines), mux_n(beat, &masks))
     };
     p.w.payload.data.set(data);
-    let strobe_bytes: Vec<Sig> = (0..entries_a_beat).rev().map(|i| strobes.bit(i).repeat(16)).collect();
+    let strobe_bytes: Vec<Sig> = (0..entries_a_beat)
+        .rev()
+        .map(|i| strobes.bit(i).repeat(16))
+        .collect();
     p.w.payload.strb.set(cat(&strobe_bytes));
     p.w.payload.last.set(w_last);
 
@@ -504,7 +568,8 @@ fn output(c: &CardConfig, p: &CqPostPorts, l: Line) {
     let irq_row = irq_fifo.read_async(irq_out);
     when(l.hand, || irq_in.set(irq_in + 1));
     when(p.b_valid, || irq_out.set(irq_out + 1));
-    l.lines_out.set(l.lines_out + l.hand.zext(4) - p.b_valid.zext(4));
+    l.lines_out
+        .set(l.lines_out + l.hand.zext(4) - p.b_valid.zext(4));
     p.irq_valid.set(p.b_valid & irq_row.bit(q));
     p.irq_vector.set(irq_row.bits(0, q));
     p.irq_entries.set(irq_row.bits(q + 1, 3));

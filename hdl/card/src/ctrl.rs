@@ -130,7 +130,12 @@ pub struct CtrlPorts {
 
 /// Builds the block.
 pub fn ctrl(c: &CardConfig) -> Module {
-    module("ctrl", "Enables, disables and shuts the controller down.", c, |p: CtrlPorts| body(c, p))
+    module(
+        "ctrl",
+        "Enables, disables and shuts the controller down.",
+        c,
+        |p: CtrlPorts| body(c, p),
+    )
 }
 
 #[hw]
@@ -149,9 +154,12 @@ fn body(c: &CardConfig, p: CtrlPorts) {
         });
         s.is(State::Off, || {
             // A function level reset also resets the registers of a controller that was never enabled.
-            when(flr_pending, || state.set(State::Clear.lit())).elsewhen(want_on & p.cc_supported & !fatal, || {
-                state.set(State::Start.lit());
-            });
+            when(flr_pending, || state.set(State::Clear.lit())).elsewhen(
+                want_on & p.cc_supported & !fatal,
+                || {
+                    state.set(State::Start.lit());
+                },
+            );
             when(want_on & !p.cc_supported, || fatal.set(lit(1, 1)));
             when(!p.cc_en, || fatal.set(lit(0, 1)));
         });
@@ -171,14 +179,17 @@ fn body(c: &CardConfig, p: CtrlPorts) {
     });
 
     p.clear.set(state.is(State::Clear));
-    p.discard.set(!state.is(State::On) & !state.is(State::Start) & !state.is(State::Off));
+    p.discard
+        .set(!state.is(State::On) & !state.is(State::Start) & !state.is(State::Off));
     p.csts_rdy.set(state.is(State::On) | state.is(State::Drain));
     p.csts_cfs.set(fatal);
 
     let shutdown = reg(2, 0);
-    when(p.cc_shn.eq(0) | !state.is(State::On), || shutdown.set(lit(0, 2)))
-        .elsewhen(p.executing_none, || shutdown.set(lit(2, 2)))
-        .elsewhen(shutdown.eq(0), || shutdown.set(lit(1, 2)));
+    when(p.cc_shn.eq(0) | !state.is(State::On), || {
+        shutdown.set(lit(0, 2))
+    })
+    .elsewhen(p.executing_none, || shutdown.set(lit(2, 2)))
+    .elsewhen(shutdown.eq(0), || shutdown.set(lit(1, 2)));
     p.csts_shst.set(shutdown);
 
     let start = state.is(State::Start);
@@ -205,7 +216,10 @@ fn body(c: &CardConfig, p: CtrlPorts) {
     let shutdown_still = mux_state(&p, state, shutdown);
     p.idle.set(still & shutdown_still & !p.flr);
 
-    assert("clear_only_when_quiet", !state.is(State::Clear) | flr_pending | p.quiet);
+    assert(
+        "clear_only_when_quiet",
+        !state.is(State::Clear) | flr_pending | p.quiet,
+    );
 }
 
 #[hw]

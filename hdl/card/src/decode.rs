@@ -110,7 +110,12 @@ enum To {
 
 /// Builds the block.
 pub fn decode(c: &CardConfig) -> Module {
-    module("decode", "Checks a fetched entry and sends it to admin, to its LUN or to its CQ.", c, |p: DecodePorts| body(c, p))
+    module(
+        "decode",
+        "Checks a fetched entry and sends it to admin, to its LUN or to its CQ.",
+        c,
+        |p: DecodePorts| body(c, p),
+    )
 }
 
 #[hw]
@@ -120,7 +125,10 @@ fn body(c: &CardConfig, p: DecodePorts) {
     let look = Entry::reg_nr(c);
     let send_valid = reg(1, 0);
     let send_to = reg_nr(To::WIDTH);
-    let send_ready = send_to.is(To::Admin).mux(p.admin_ready, send_to.is(To::Park).mux(p.park.ready, p.reject.ready));
+    let send_ready = send_to.is(To::Admin).mux(
+        p.admin_ready,
+        send_to.is(To::Park).mux(p.park.ready, p.reject.ready),
+    );
     let send_free = !send_valid | send_ready;
     let look_free = !look_valid | send_free;
     p.entry.ready.set(look_free);
@@ -174,7 +182,10 @@ fn body(c: &CardConfig, p: DecodePorts) {
         (lun_bad, StatusCode::INVALID_NAMESPACE),
         (moves & too_long, StatusCode::INVALID_FIELD),
         (moves & past_end, StatusCode::LBA_OUT_OF_RANGE),
-        (moves & (prp1_bad | prp2_bad), StatusCode::PRP_OFFSET_INVALID),
+        (
+            moves & (prp1_bad | prp2_bad),
+            StatusCode::PRP_OFFSET_INVALID,
+        ),
     ];
     let status = var(lit(0, STATUS_BITS));
     let mut bad = lit(0, 1);
@@ -193,11 +204,28 @@ fn body(c: &CardConfig, p: DecodePorts) {
 
     let sector_cost = blocks.zext(BLOCKS_BITS + 1) + 7;
     let cost = is_flush.mux(1, sector_cost.bits(3, COST_BITS));
-    let op = is_read.mux(Op::Read.lit(), is_write.mux(Op::Write.lit(), Op::Flush.lit()));
+    let op = is_read.mux(
+        Op::Read.lit(),
+        is_write.mux(Op::Write.lit(), Op::Flush.lit()),
+    );
     let media_block = p.lookup_base + slba_low;
     let lun = (nsid - 1).trunc(c.lun_bits());
-    let park_now = Park { slot: look.slot, sq: look.sq, cid, lun, op, cost, blocks: is_flush.mux(0, blocks) };
-    let info_now = CmdInfo { op, media_block, blocks, prp1, prp2 };
+    let park_now = Park {
+        slot: look.slot,
+        sq: look.sq,
+        cid,
+        lun,
+        op,
+        cost,
+        blocks: is_flush.mux(0, blocks),
+    };
+    let info_now = CmdInfo {
+        op,
+        media_block,
+        blocks,
+        prp1,
+        prp2,
+    };
 
     // Stage `send`.
     let send = look_valid & send_free;
@@ -209,7 +237,10 @@ fn body(c: &CardConfig, p: DecodePorts) {
         send_data.set(look.data);
         send_status.set(status);
         send_park.set(&park_now);
-        send_to.set(look.sq.eq(0).mux(To::Admin.lit(), any_bad.mux(To::Reject.lit(), To::Park.lit())));
+        send_to.set(look.sq.eq(0).mux(
+            To::Admin.lit(),
+            any_bad.mux(To::Reject.lit(), To::Park.lit()),
+        ));
     });
     p.cmd_write.valid.set(send & look.sq.any() & !any_bad);
     p.cmd_write.slot.set(look.slot);
@@ -218,8 +249,16 @@ fn body(c: &CardConfig, p: DecodePorts) {
     p.admin_valid.set(send_valid & send_to.is(To::Admin));
     p.admin_data.set(send_data);
     p.park.offer(send_valid & send_to.is(To::Park), &send_park);
-    let reject_now = Reject { slot: send_park.slot, sq: send_park.sq, cid: send_park.cid, status: send_status };
-    p.reject.offer(send_valid & send_to.is(To::Reject), &reject_now);
+    let reject_now = Reject {
+        slot: send_park.slot,
+        sq: send_park.sq,
+        cid: send_park.cid,
+        status: send_status,
+    };
+    p.reject
+        .offer(send_valid & send_to.is(To::Reject), &reject_now);
     p.empty.set(!look_valid & !send_valid);
-    p.idle.set((!look_valid | !send_free) & (!send_valid | !send_ready) & !(p.entry.valid & look_free));
+    p.idle.set(
+        (!look_valid | !send_free) & (!send_valid | !send_ready) & !(p.entry.valid & look_free),
+    );
 }

@@ -130,11 +130,17 @@ pub struct AxiParams {
 impl CardConfig {
     /// The host port inside the card.
     pub fn host_axi(&self) -> AxiParams {
-        AxiParams { id_bits: self.host_id(), data_bits: self.data_bits }
+        AxiParams {
+            id_bits: self.host_id(),
+            data_bits: self.data_bits,
+        }
     }
     /// The media port inside the card.
     pub fn media_axi(&self) -> AxiParams {
-        AxiParams { id_bits: self.media_id(), data_bits: self.data_bits }
+        AxiParams {
+            id_bits: self.media_id(),
+            data_bits: self.data_bits,
+        }
     }
 }
 

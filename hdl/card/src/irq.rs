@@ -132,7 +132,12 @@ pub enum State {
 /// Builds the block.
 pub fn irq(c: &CardConfig) -> Module {
     let set = bitmap(&BitmapConfig::work(c.queues + 1));
-    module("irq", "MSI-X with interrupt coalescing.", c, |p: IrqPorts| body(c, p, &set))
+    module(
+        "irq",
+        "MSI-X with interrupt coalescing.",
+        c,
+        |p: IrqPorts| body(c, p, &set),
+    )
 }
 
 #[hw]
@@ -156,7 +161,12 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     for field in 0..3u32 {
         let lane = scope(["address", "address_hi", "message"][field as usize], || {
             let m = Mem::new(n.into(), 32).style(Style::Distributed);
-            m.write_bytes(write_entry & entry_field.eq(field), p.table_strb, entry, p.table_wdata);
+            m.write_bytes(
+                write_entry & entry_field.eq(field),
+                p.table_strb,
+                entry,
+                p.table_wdata,
+            );
             m
         });
         lanes.push(lane);
@@ -164,7 +174,11 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     let write_mask = write_entry & entry_field.eq(3) & p.table_strb.bit(0);
     let entry_bit = onehot(entry, n);
     when(write_mask, || {
-        unmasked.set(p.table_wdata.bit(0).mux(unmasked & !entry_bit, unmasked | entry_bit));
+        unmasked.set(
+            p.table_wdata
+                .bit(0)
+                .mux(unmasked & !entry_bit, unmasked | entry_bit),
+        );
     });
     let entry_dwords = [
         lanes[0].read_async(entry),
@@ -176,7 +190,11 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     let pba = pending.zext(pba_dwords * 32);
     let mut pba_word = lit(0, 32);
     for i in 0..pba_dwords {
-        pba_word = p.table_addr.bits(0, 10).eq(i).mux(pba.bits(32 * i, 32), pba_word);
+        pba_word = p
+            .table_addr
+            .bits(0, 10)
+            .eq(i)
+            .mux(pba.bits(32 * i, 32), pba_word);
     }
     let table_word = entry_bad.mux(lit(0, 32), mux_n(entry_field, &entry_dwords));
     let rdata = reg_nr(32);
@@ -194,7 +212,8 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     let is_open = open.index(at);
     let so_far = is_open.mux(row.bits(0, 9), lit(0, 9));
     let deadline = row.bits(9, TIME_BITS);
-    let gathers = p.gather_time.any() & p.event_vector.any() & !p.gather_disable.index(p.event_vector);
+    let gathers =
+        p.gather_time.any() & p.event_vector.any() & !p.gather_disable.index(p.event_vector);
     let total = so_far + p.event_entries.zext(9);
     let enough = total.gt(p.gather_threshold.zext(9));
     let owed = p.event_valid & (!gathers | enough);
@@ -216,7 +235,9 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     u_set.put.index.set(at);
     let may_send = (p.msix_enable & !p.msix_function_mask).repeat(n) & !masked;
     let scanning = open.any() | (pending & may_send & !queued).any();
-    when(scanning & !p.event_valid, || scan.set(scan.eq(c.queues).mux(lit(0, q), scan + 1)));
+    when(scanning & !p.event_valid, || {
+        scan.set(scan.eq(c.queues).mux(lit(0, q), scan + 1))
+    });
 
     // The sender.
     let state = State::Idle.reg();
@@ -226,7 +247,10 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     let out = reg(4, 0);
     let taken = u_set.take.fire();
     let take_vector = u_set.take.payload.index;
-    u_set.take.ready.set(state.is(State::Idle) & out.lt(MESSAGES));
+    u_set
+        .take
+        .ready
+        .set(state.is(State::Idle) & out.lt(MESSAGES));
     let take_bit = taken.mux(onehot(take_vector, n), lit(0, n));
     let take_sendable = p.msix_enable & !p.msix_function_mask & !masked.index(take_vector);
     let starts = taken & take_sendable;
@@ -275,18 +299,27 @@ fn body(c: &CardConfig, p: IrqPorts, set: &Module) {
     let lane_count = c.beat_bytes() / 4;
     let lane = address_lo.bits(2, lane_count.trailing_zeros());
     p.aw.valid.set(state.is(State::Send) & !aw_sent);
-    p.aw.payload.id.set(cat(&[WriteKind::Msi.lit(), lit(0, c.chunk_bits())]));
-    p.aw.payload.addr.set(cat(&[address_hi, address_lo.bits(2, 30), lit(0, 2)]));
+    p.aw.payload
+        .id
+        .set(cat(&[WriteKind::Msi.lit(), lit(0, c.chunk_bits())]));
+    p.aw.payload
+        .addr
+        .set(cat(&[address_hi, address_lo.bits(2, 30), lit(0, 2)]));
     p.aw.payload.len.set(lit(0, 8));
     p.w.valid.set(state.is(State::Send) & !w_sent);
     p.w.payload.data.set(message.repeat(lane_count));
     let lane_onehot = onehot(lane, lane_count);
-    let strobes: Vec<Sig> = (0..lane_count).rev().map(|i| lane_onehot.bit(i).repeat(4)).collect();
+    let strobes: Vec<Sig> = (0..lane_count)
+        .rev()
+        .map(|i| lane_onehot.bit(i).repeat(4))
+        .collect();
     p.w.payload.strb.set(cat(&strobes));
     p.w.payload.last.set(lit(1, 1));
 
     p.quiet.set(state.is(State::Idle) & out.eq(0));
-    let sender_still = (state.is(State::Idle) & !u_set.take.valid) | (state.is(State::Send) & !sent & !p.aw.ready & !p.w.ready);
-    p.idle.set(sender_still & !scanning & !p.event_valid & !p.table_we & u_set.idle);
+    let sender_still = (state.is(State::Idle) & !u_set.take.valid)
+        | (state.is(State::Send) & !sent & !p.aw.ready & !p.w.ready);
+    p.idle
+        .set(sender_still & !scanning & !p.event_valid & !p.table_we & u_set.idle);
     assert("sends_only_when_allowed", !starts | p.msix_enable);
 }

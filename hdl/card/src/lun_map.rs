@@ -108,7 +108,12 @@ pub struct LunMapPorts {
 
 /// Builds the block.
 pub fn lun_map(c: &CardConfig) -> Module {
-    module("lun_map", "Where each LUN lies in media, and run-time limits.", c, |p: LunMapPorts| body(c, p))
+    module(
+        "lun_map",
+        "Where each LUN lies in media, and run-time limits.",
+        c,
+        |p: LunMapPorts| body(c, p),
+    )
 }
 
 #[hw]
@@ -135,7 +140,11 @@ fn body(c: &CardConfig, p: LunMapPorts) {
             base_lo.read_async(lun),
             base_hi.read_async(lun).zext(32),
             blocks_lo.read_async(lun),
-            cat(&[present.index(lun), lit(0, 31 - high_bits), blocks_hi.read_async(lun)]),
+            cat(&[
+                present.index(lun),
+                lit(0, 31 - high_bits),
+                blocks_hi.read_async(lun),
+            ]),
         ];
         let table_word = known(at).mux(mux_n(at.bits(0, 2), &fields), 0);
         let built = c.queues | (c.luns - 1) << 8 | c.tags.ilog2() << 16 | c.data_bits.ilog2() << 24;
@@ -173,27 +182,44 @@ fn body(c: &CardConfig, p: LunMapPorts) {
     blocks_lo.write(write_row & field.eq(2), row, data);
     blocks_hi.write(write_row & field.eq(3), row, data.trunc(high_bits));
     let row_bit = onehot(row, rows);
-    when(write_row & field.eq(3), || present.set(data.bit(31).mux(present | row_bit, present & !row_bit)));
+    when(write_row & field.eq(3), || {
+        present.set(data.bit(31).mux(present | row_bit, present & !row_bit))
+    });
 
     let decode_present = reg_nr(1);
     let decode_base = reg_nr(MEDIA_BLOCK_BITS);
     let decode_blocks = reg_nr(MEDIA_BLOCK_BITS);
     let in_use = |lun: Sig| lun.zext(9).lt(luns);
     decode_present.set(present.index(p.decode_lun) & in_use(p.decode_lun));
-    decode_base.set(cat(&[base_hi.read_async(p.decode_lun), base_lo.read_async(p.decode_lun)]));
-    decode_blocks.set(cat(&[blocks_hi.read_async(p.decode_lun), blocks_lo.read_async(p.decode_lun)]));
+    decode_base.set(cat(&[
+        base_hi.read_async(p.decode_lun),
+        base_lo.read_async(p.decode_lun),
+    ]));
+    decode_blocks.set(cat(&[
+        blocks_hi.read_async(p.decode_lun),
+        blocks_lo.read_async(p.decode_lun),
+    ]));
     p.decode_present.set(decode_present);
     p.decode_base.set(decode_base);
     p.decode_blocks.set(decode_blocks);
     let admin_present = reg_nr(1);
     let admin_blocks = reg_nr(MEDIA_BLOCK_BITS);
     admin_present.set(present.index(p.admin_lun) & in_use(p.admin_lun));
-    admin_blocks.set(cat(&[blocks_hi.read_async(p.admin_lun), blocks_lo.read_async(p.admin_lun)]));
+    admin_blocks.set(cat(&[
+        blocks_hi.read_async(p.admin_lun),
+        blocks_lo.read_async(p.admin_lun),
+    ]));
     p.admin_present.set(admin_present);
     p.admin_blocks.set(admin_blocks);
 
     p.queues.set(queues);
     p.luns.set(luns);
     p.tags.set(tags);
-    p.idle.set(!access.busy & !(p.plat.awvalid & p.plat.wvalid) & !p.plat.arvalid & !p.plat.bvalid & !p.plat.rvalid);
+    p.idle.set(
+        !access.busy
+            & !(p.plat.awvalid & p.plat.wvalid)
+            & !p.plat.arvalid
+            & !p.plat.bvalid
+            & !p.plat.rvalid,
+    );
 }

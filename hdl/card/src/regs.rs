@@ -76,13 +76,25 @@ pub struct Array {
 const TIMEOUT_500MS: u64 = 2;
 
 fn field(name: &'static str, lo: u32, width: u32, source: Source, doc: &'static str) -> Field {
-    Field { name, lo, width, source, doc }
+    Field {
+        name,
+        lo,
+        width,
+        source,
+        doc,
+    }
 }
 
 /// The registers of the page at 0 (NVMe 1.4, 3.1).
 pub fn registers(c: &CardConfig) -> Vec<Register> {
     use Source::{Const, Rw, Status as St};
-    let reg = |name, offset: usize, bits, doc, fields| Register { name, offset: offset as u32, bits, doc, fields };
+    let reg = |name, offset: usize, bits, doc, fields| Register {
+        name,
+        offset: offset as u32,
+        bits,
+        doc,
+        fields,
+    };
     vec![
         reg(
             "CAP",
@@ -90,10 +102,22 @@ pub fn registers(c: &CardConfig) -> Vec<Register> {
             64,
             "Controller Capabilities",
             vec![
-                field("MQES", 0, 16, Const(u64::from(c.entries) - 1), "entries of an I/O queue, less one"),
+                field(
+                    "MQES",
+                    0,
+                    16,
+                    Const(u64::from(c.entries) - 1),
+                    "entries of an I/O queue, less one",
+                ),
                 field("CQR", 16, 1, Const(1), "queues are physically contiguous"),
                 field("AMS", 17, 2, Const(0), "arbitration: round robin only"),
-                field("TO", 24, 8, Const(TIMEOUT_500MS), "longest enable or disable, in 500 ms"),
+                field(
+                    "TO",
+                    24,
+                    8,
+                    Const(TIMEOUT_500MS),
+                    "longest enable or disable, in 500 ms",
+                ),
                 field("DSTRD", 32, 4, Const(0), "doorbell stride: 4 bytes"),
                 field("NSSRS", 36, 1, Const(0), "no subsystem reset"),
                 field("CSS", 37, 8, Const(1), "NVM command set"),
@@ -107,8 +131,20 @@ pub fn registers(c: &CardConfig) -> Vec<Register> {
             32,
             "Version",
             vec![
-                field("TER", 0, 8, Const(u64::from(VERSION_1_4) & 0xff), "tertiary"),
-                field("MNR", 8, 8, Const(u64::from(VERSION_1_4) >> 8 & 0xff), "minor"),
+                field(
+                    "TER",
+                    0,
+                    8,
+                    Const(u64::from(VERSION_1_4) & 0xff),
+                    "tertiary",
+                ),
+                field(
+                    "MNR",
+                    8,
+                    8,
+                    Const(u64::from(VERSION_1_4) >> 8 & 0xff),
+                    "minor",
+                ),
                 field("MJR", 16, 16, Const(u64::from(VERSION_1_4) >> 16), "major"),
             ],
         ),
@@ -119,7 +155,13 @@ pub fn registers(c: &CardConfig) -> Vec<Register> {
             "Interrupt Mask Set: there is only MSI-X, so nothing to mask; reads as 0",
             vec![],
         ),
-        reg("INTMC", offset::INTMC, 32, "Interrupt Mask Clear: as INTMS", vec![]),
+        reg(
+            "INTMC",
+            offset::INTMC,
+            32,
+            "Interrupt Mask Clear: as INTMS",
+            vec![],
+        ),
         reg(
             "CC",
             offset::CC,
@@ -129,10 +171,28 @@ pub fn registers(c: &CardConfig) -> Vec<Register> {
                 field("EN", 0, 1, Rw(0), "enable; 1 to 0 is a controller reset"),
                 field("CSS", 4, 3, Rw(0), "command set: 0 (NVM), else CSTS.CFS"),
                 field("MPS", 7, 4, Rw(0), "page size: 0 (4 KiB), else CSTS.CFS"),
-                field("AMS", 11, 3, Rw(0), "arbitration: 0 (round robin), else CSTS.CFS"),
+                field(
+                    "AMS",
+                    11,
+                    3,
+                    Rw(0),
+                    "arbitration: 0 (round robin), else CSTS.CFS",
+                ),
                 field("SHN", 14, 2, Rw(0), "shutdown: 1 normal, 2 abrupt"),
-                field("IOSQES", 16, 4, Rw(0), "submission entries of 2^6 bytes, whatever is written"),
-                field("IOCQES", 20, 4, Rw(0), "completion entries of 2^4 bytes, whatever is written"),
+                field(
+                    "IOSQES",
+                    16,
+                    4,
+                    Rw(0),
+                    "submission entries of 2^6 bytes, whatever is written",
+                ),
+                field(
+                    "IOCQES",
+                    20,
+                    4,
+                    Rw(0),
+                    "completion entries of 2^4 bytes, whatever is written",
+                ),
             ],
         ),
         reg(
@@ -142,8 +202,20 @@ pub fn registers(c: &CardConfig) -> Vec<Register> {
             "Controller Status",
             vec![
                 field("RDY", 0, 1, St(Status::Ready), "ready"),
-                field("CFS", 1, 1, St(Status::Fatal), "fatal: CC asks for what CAP has not, or a queue could not be reached"),
-                field("SHST", 2, 2, St(Status::Shutdown), "shutdown: 0 none, 1 under way, 2 done"),
+                field(
+                    "CFS",
+                    1,
+                    1,
+                    St(Status::Fatal),
+                    "fatal: CC asks for what CAP has not, or a queue could not be reached",
+                ),
+                field(
+                    "SHST",
+                    2,
+                    2,
+                    St(Status::Shutdown),
+                    "shutdown: 0 none, 1 under way, 2 done",
+                ),
             ],
         ),
         reg(
@@ -152,8 +224,20 @@ pub fn registers(c: &CardConfig) -> Vec<Register> {
             32,
             "Admin Queue Attributes",
             vec![
-                field("ASQS", 0, 12, Rw(0), "entries of the admin submission queue, less one"),
-                field("ACQS", 16, 12, Rw(0), "entries of the admin completion queue, less one"),
+                field(
+                    "ASQS",
+                    0,
+                    12,
+                    Rw(0),
+                    "entries of the admin submission queue, less one",
+                ),
+                field(
+                    "ACQS",
+                    16,
+                    12,
+                    Rw(0),
+                    "entries of the admin completion queue, less one",
+                ),
             ],
         ),
         reg(
@@ -186,12 +270,61 @@ pub fn arrays(c: &CardConfig) -> Vec<Array> {
     };
     use weir_nvme::registers::msix;
     vec![
-        array("SQyTDBL", offset::DOORBELLS, 8, n, "WO", "submission queue y tail doorbell, bits 15:0"),
-        array("CQyHDBL", offset::DOORBELLS + 4, 8, n, "WO", "completion queue y head doorbell, bits 15:0"),
-        array("MSIXv.ADDR", msix::TABLE, 16, n, "RW", "message address of vector v, bits 31:2"),
-        array("MSIXv.ADDRHI", msix::TABLE + 4, 16, n, "RW", "message address of vector v, bits 63:32"),
-        array("MSIXv.DATA", msix::TABLE + 8, 16, n, "RW", "message data of vector v"),
-        array("MSIXv.CTRL", msix::TABLE + 12, 16, n, "RW", "bit 0: vector v is masked (1 after reset)"),
-        array("PBA", msix::PBA, 4, n.div_ceil(32), "RO", "pending bits, 32 vectors a dword"),
+        array(
+            "SQyTDBL",
+            offset::DOORBELLS,
+            8,
+            n,
+            "WO",
+            "submission queue y tail doorbell, bits 15:0",
+        ),
+        array(
+            "CQyHDBL",
+            offset::DOORBELLS + 4,
+            8,
+            n,
+            "WO",
+            "completion queue y head doorbell, bits 15:0",
+        ),
+        array(
+            "MSIXv.ADDR",
+            msix::TABLE,
+            16,
+            n,
+            "RW",
+            "message address of vector v, bits 31:2",
+        ),
+        array(
+            "MSIXv.ADDRHI",
+            msix::TABLE + 4,
+            16,
+            n,
+            "RW",
+            "message address of vector v, bits 63:32",
+        ),
+        array(
+            "MSIXv.DATA",
+            msix::TABLE + 8,
+            16,
+            n,
+            "RW",
+            "message data of vector v",
+        ),
+        array(
+            "MSIXv.CTRL",
+            msix::TABLE + 12,
+            16,
+            n,
+            "RW",
+            "bit 0: vector v is masked (1 after reset)",
+        ),
+        array(
+            "PBA",
+            msix::PBA,
+            4,
+            n.div_ceil(32),
+            "RO",
+            "pending bits, 32 vectors a dword",
+        ),
     ]
 }

@@ -92,7 +92,12 @@ pub enum State {
 
 /// Builds the block.
 pub fn admin_data(c: &CardConfig) -> Module {
-    module("admin_data", "Writes the data of an admin command to PRP1 and PRP2, a beat a burst.", c, |p: AdminDataPorts| body(c, p))
+    module(
+        "admin_data",
+        "Writes the data of an admin command to PRP1 and PRP2, a beat a burst.",
+        c,
+        |p: AdminDataPorts| body(c, p),
+    )
 }
 
 #[hw]
@@ -145,7 +150,11 @@ fn body(c: &CardConfig, p: AdminDataPorts) {
                 }
                 beat.set(cat(&lanes_now));
                 strobes.set(strobes | onehot(lane, lanes));
-                beat_addr.set(cat(&[page, dword_at.bits(lane_bits, 10 - lane_bits), lit(0, lane_bits + 2)]));
+                beat_addr.set(cat(&[
+                    page,
+                    dword_at.bits(lane_bits, 10 - lane_bits),
+                    lit(0, lane_bits + 2),
+                ]));
                 dword_at.set(dword_at + 1);
                 left.set(left - 1);
                 when(dword_at.all(), || page.set(next_page));
@@ -176,7 +185,9 @@ fn body(c: &CardConfig, p: AdminDataPorts) {
     unused(p.b_resp.bit(0));
 
     p.aw.valid.set(state.is(State::Write) & !aw_taken);
-    p.aw.payload.id.set(cat(&[WriteKind::Admin.lit(), lit(0, c.chunk_bits())]));
+    p.aw.payload
+        .id
+        .set(cat(&[WriteKind::Admin.lit(), lit(0, c.chunk_bits())]));
     p.aw.payload.addr.set(beat_addr);
     p.aw.payload.len.set(lit(0, 8));
     p.w.valid.set(state.is(State::Write) & !w_taken);

@@ -79,7 +79,15 @@ impl Features {
 
     /// Set Features, in state Start.
     #[hw]
-    pub(super) fn set(&self, c: &CardConfig, p: &AdminPorts, e: &Command, out: Outcome, queues_exist: Sig, result: Sig) {
+    pub(super) fn set(
+        &self,
+        c: &CardConfig,
+        p: &AdminPorts,
+        e: &Command,
+        out: Outcome,
+        queues_exist: Sig,
+        result: Sig,
+    ) {
         let fid = e.cdw10.bits(0, 8);
         let value = e.cdw11;
         let save = e.cdw10.bit(31);
@@ -89,7 +97,10 @@ impl Features {
         let common = [
             (!known, StatusCode::INVALID_FIELD),
             (save, StatusCode::FEATURE_NOT_SAVEABLE),
-            (!of_lun & nsid_given, StatusCode::FEATURE_NOT_NAMESPACE_SPECIFIC),
+            (
+                !of_lun & nsid_given,
+                StatusCode::FEATURE_NOT_NAMESPACE_SPECIFIC,
+            ),
         ];
         out.check(&common, || {
             switch(fid, |s| {
@@ -98,7 +109,10 @@ impl Features {
                     out.succeed();
                 });
                 s.is(FeatureId::POWER_MANAGEMENT.0, || {
-                    out.check(&[(value.bits(0, 5).any(), StatusCode::INVALID_FIELD)], || out.succeed());
+                    out.check(
+                        &[(value.bits(0, 5).any(), StatusCode::INVALID_FIELD)],
+                        || out.succeed(),
+                    );
                 });
                 s.is(FeatureId::TEMPERATURE_THRESHOLD.0, || {
                     // Only the composite temperature (TMPSEL 0, or Fh for all); THSEL 0 over, 1 under.
@@ -106,8 +120,10 @@ impl Features {
                     let kind = value.bits(20, 2);
                     let bad = (sensor.any() & !sensor.all()) | kind.bit(1);
                     out.check(&[(bad, StatusCode::INVALID_FIELD)], || {
-                        when(kind.bit(0), || self.temperature_under.set(value.bits(0, 16)))
-                            .otherwise(|| self.temperature_over.set(value.bits(0, 16)));
+                        when(kind.bit(0), || {
+                            self.temperature_under.set(value.bits(0, 16))
+                        })
+                        .otherwise(|| self.temperature_over.set(value.bits(0, 16)));
                         out.succeed();
                     });
                 });
@@ -118,7 +134,10 @@ impl Features {
                 s.is(FeatureId::NUMBER_OF_QUEUES.0, || {
                     let reserved = value.bits(0, 16).all() | value.bits(16, 16).all();
                     out.check(
-                        &[(queues_exist, StatusCode::COMMAND_SEQUENCE_ERROR), (reserved, StatusCode::INVALID_FIELD)],
+                        &[
+                            (queues_exist, StatusCode::COMMAND_SEQUENCE_ERROR),
+                            (reserved, StatusCode::INVALID_FIELD),
+                        ],
                         || {
                             result.set(queue_numbers(p));
                             out.succeed();
@@ -133,8 +152,11 @@ impl Features {
                     let vector = value.bits(0, 16);
                     out.check(&[(vector.gt(c.queues), StatusCode::INVALID_FIELD)], || {
                         let bit = onehot(vector.trunc(c.queue_bits()), c.queues + 1);
-                        self.vector_config
-                            .set(value.bit(16).mux(self.vector_config | bit, self.vector_config & !bit));
+                        self.vector_config.set(
+                            value
+                                .bit(16)
+                                .mux(self.vector_config | bit, self.vector_config & !bit),
+                        );
                         out.succeed();
                     });
                 });
@@ -175,7 +197,14 @@ impl Features {
 
     /// Get Features, in state Start.
     #[hw]
-    pub(super) fn get(&self, c: &CardConfig, p: &AdminPorts, e: &Command, out: Outcome, result: Sig) {
+    pub(super) fn get(
+        &self,
+        c: &CardConfig,
+        p: &AdminPorts,
+        e: &Command,
+        out: Outcome,
+        result: Sig,
+    ) {
         let fid = e.cdw10.bits(0, 8);
         let select = e.cdw10.bits(8, 3);
         let of_lun = fid.eq(FeatureId::LUN_BUDGET.0);
@@ -188,7 +217,10 @@ impl Features {
         let vector_index = vector.trunc(c.queue_bits());
         let by_default = select.eq(1) | select.eq(2);
         let checks = [
-            (!self.known(fid) | select.gt(3) | sensor_bad | vector_bad, StatusCode::INVALID_FIELD),
+            (
+                !self.known(fid) | select.gt(3) | sensor_bad | vector_bad,
+                StatusCode::INVALID_FIELD,
+            ),
             (nsid_bad, StatusCode::INVALID_NAMESPACE),
         ];
         out.check(&checks, || {
@@ -197,7 +229,9 @@ impl Features {
                 // Bit 2 changeable, bit 1 namespace specific, bit 0 saveable.
                 result.set(cat(&[lit(0, 29), lit(1, 1), of_lun, lit(0, 1)]));
             })
-            .elsewhen(by_default, || result.set(self.default_value(fid, vector, under, p)))
+            .elsewhen(by_default, || {
+                result.set(self.default_value(fid, vector, under, p))
+            })
             .otherwise(|| {
                 switch(fid, |s| {
                     s.is(FeatureId::ARBITRATION.0, || result.set(self.arbitration));
@@ -205,15 +239,29 @@ impl Features {
                         let t = under.mux(self.temperature_under, self.temperature_over);
                         result.set(t.zext(32));
                     });
-                    s.is(FeatureId::ERROR_RECOVERY.0, || result.set(self.recovery.zext(32)));
-                    s.is(FeatureId::NUMBER_OF_QUEUES.0, || result.set(queue_numbers(p)));
-                    s.is(FeatureId::INTERRUPT_COALESCING.0, || result.set(self.coalescing.zext(32)));
-                    s.is(FeatureId::INTERRUPT_VECTOR_CONFIG.0, || {
-                        result.set(cat(&[lit(0, 15), self.vector_config.index(vector_index), vector]));
+                    s.is(FeatureId::ERROR_RECOVERY.0, || {
+                        result.set(self.recovery.zext(32))
                     });
-                    s.is(FeatureId::WRITE_ATOMICITY.0, || result.set(self.atomicity.zext(32)));
+                    s.is(FeatureId::NUMBER_OF_QUEUES.0, || {
+                        result.set(queue_numbers(p))
+                    });
+                    s.is(FeatureId::INTERRUPT_COALESCING.0, || {
+                        result.set(self.coalescing.zext(32))
+                    });
+                    s.is(FeatureId::INTERRUPT_VECTOR_CONFIG.0, || {
+                        result.set(cat(&[
+                            lit(0, 15),
+                            self.vector_config.index(vector_index),
+                            vector,
+                        ]));
+                    });
+                    s.is(FeatureId::WRITE_ATOMICITY.0, || {
+                        result.set(self.atomicity.zext(32))
+                    });
                     s.is(FeatureId::ASYNC_EVENT_CONFIG.0, || result.set(self.events));
-                    s.is(FeatureId::LUN_BUDGET.0, || out.state.set(State::Budget.lit()));
+                    s.is(FeatureId::LUN_BUDGET.0, || {
+                        out.state.set(State::Budget.lit())
+                    });
                     s.is(FeatureId::TAG_SET.0, || out.state.set(State::Budget.lit()));
                 });
             });
@@ -244,14 +292,24 @@ impl Features {
     fn default_value(&self, fid: Sig, vector: Sig, under: Sig, p: &AdminPorts) -> Sig {
         let value = var(lit(0, 32));
         switch(fid, |s| {
-            s.is(FeatureId::ARBITRATION.0, || value.set(lit(DEFAULT_ARBITRATION.into(), 32)));
+            s.is(FeatureId::ARBITRATION.0, || {
+                value.set(lit(DEFAULT_ARBITRATION.into(), 32))
+            });
             s.is(FeatureId::TEMPERATURE_THRESHOLD.0, || {
                 value.set(under.mux(lit(0, 32), lit(DEFAULT_OVER.into(), 32)));
             });
-            s.is(FeatureId::NUMBER_OF_QUEUES.0, || value.set(queue_numbers(p)));
-            s.is(FeatureId::INTERRUPT_VECTOR_CONFIG.0, || value.set(vector.zext(32)));
-            s.is(FeatureId::LUN_BUDGET.0, || value.set(lit((1 << 16 | self.tags.min(32)).into(), 32)));
-            s.is(FeatureId::TAG_SET.0, || value.set(lit(self.tags.into(), 32)));
+            s.is(FeatureId::NUMBER_OF_QUEUES.0, || {
+                value.set(queue_numbers(p))
+            });
+            s.is(FeatureId::INTERRUPT_VECTOR_CONFIG.0, || {
+                value.set(vector.zext(32))
+            });
+            s.is(FeatureId::LUN_BUDGET.0, || {
+                value.set(lit((1 << 16 | self.tags.min(32)).into(), 32))
+            });
+            s.is(FeatureId::TAG_SET.0, || {
+                value.set(lit(self.tags.into(), 32))
+            });
         });
         value
     }
@@ -262,7 +320,10 @@ impl Features {
         let depth_bits = p.budget.payload.depth.width();
         p.budget.valid.set(valid);
         p.budget.payload.set.set(e.opcode.eq(0x09));
-        p.budget.payload.tag_set.set(e.cdw10.bits(0, 8).eq(FeatureId::TAG_SET.0));
+        p.budget
+            .payload
+            .tag_set
+            .set(e.cdw10.bits(0, 8).eq(FeatureId::TAG_SET.0));
         p.budget.payload.all.set(all_luns);
         p.budget.payload.lun.set(lun);
         p.budget.payload.depth.set(e.cdw11.trunc(depth_bits));
@@ -277,7 +338,9 @@ impl Features {
         let lun_budget = cat(&[r.weight, r.depth.zext(16)]);
         let tag_set = cat(&[lit(0, 14), r.rule, r.depth.zext(16)]);
         let of_tags = e.cdw10.bits(0, 8).eq(FeatureId::TAG_SET.0);
-        e.opcode.eq(0x09).mux(lit(0, 32), of_tags.mux(tag_set, lun_budget))
+        e.opcode
+            .eq(0x09)
+            .mux(lit(0, 32), of_tags.mux(tag_set, lun_budget))
     }
 }
 

@@ -259,7 +259,12 @@ pub struct AdminPorts {
 pub fn admin(c: &CardConfig) -> Module {
     let data = admin_data(c);
     let pages = admin_pages(c);
-    module("admin", "Serves the admin queue in gateware.", c, |p: AdminPorts| body(c, p, &data, &pages))
+    module(
+        "admin",
+        "Serves the admin queue in gateware.",
+        c,
+        |p: AdminPorts| body(c, p, &data, &pages),
+    )
 }
 
 /// A status that will not change on a retry (DNR), as CQE DW3 bits 31:17.
@@ -344,13 +349,20 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     unused(command.bits(10, 4));
     unused(command.bits(64, 128));
     unused(command.bits(448, 64));
-    let out = Outcome { status: result_status, state };
+    let out = Outcome {
+        status: result_status,
+        state,
+    };
 
     // Queues that exist; bit 0, the admin queue, stays 0.
     let sqs = reg(c.queues + 1, 0);
     let cqs = reg(c.queues + 1, 0);
     // CQ of each SQ, to know a CQ that is still in use.
-    let sq_cq = scope("sq_cq", || (1..=c.queues).map(|n| named(&n.to_string(), reg_nr(q))).collect::<Vec<Sig>>());
+    let sq_cq = scope("sq_cq", || {
+        (1..=c.queues)
+            .map(|n| named(&n.to_string(), reg_nr(q)))
+            .collect::<Vec<Sig>>()
+    });
     let qid16 = e.cdw10.bits(0, 16);
     let qid = qid16.trunc(q);
     let qid_bad = qid16.eq(0) | qid16.gt(p.queues.zext(16));
@@ -391,7 +403,11 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     let log_dwords = numd.bits(0, 12).zext(13) + lit(1, 13);
     let log_long = numd.bits(12, 20).any() | too_long(log_dwords);
     let lpo = e.cdw12;
-    let lpo_bad = lpo.bits(0, 2).any() | lpo.bits(2 + pages::DWORD_BITS, 30 - pages::DWORD_BITS).any() | e.cdw13.any();
+    let lpo_bad = lpo.bits(0, 2).any()
+        | lpo
+            .bits(2 + pages::DWORD_BITS, 30 - pages::DWORD_BITS)
+            .any()
+        | e.cdw13.any();
     let log_id = e.cdw10.bits(0, 8);
     let log_keep_event = e.cdw10.bit(15);
 
@@ -434,12 +450,18 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
         s.is(State::Idle, || {
             when(event_due, || {
                 // Event type 0 (error), information 0 or 1, log page 01h.
-                result.set(cat(&[lit(0x01, 16), lit(0, 7), !pending_register, lit(0, 8)]));
+                result.set(cat(&[
+                    lit(0x01, 16),
+                    lit(0, 7),
+                    !pending_register,
+                    lit(0, 8),
+                ]));
                 result_status.set(lit(0, STATUS_BITS));
                 respond_cid.set(event_cid);
                 event_count.set(event_count - 1);
                 masked.set(lit(1, 1));
-                when(pending_register, || pending_register.set(lit(0, 1))).otherwise(|| pending_value.set(lit(0, 1)));
+                when(pending_register, || pending_register.set(lit(0, 1)))
+                    .otherwise(|| pending_value.set(lit(0, 1)));
                 state.set(State::Respond.lit());
             })
             .elsewhen(p.entry_valid, || {
@@ -499,10 +521,13 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
                         );
                     });
                     op.is(Opcode::DeleteSq as u32, || {
-                        out.check(&[(qid_bad | !sq_exists, StatusCode::INVALID_QUEUE_IDENTIFIER)], || {
-                            deleting.set(lit(1, 1));
-                            state.set(State::Walk.lit());
-                        });
+                        out.check(
+                            &[(qid_bad | !sq_exists, StatusCode::INVALID_QUEUE_IDENTIFIER)],
+                            || {
+                                deleting.set(lit(1, 1));
+                                state.set(State::Walk.lit());
+                            },
+                        );
                     });
                     op.is(Opcode::DeleteCq as u32, || {
                         out.check(
@@ -525,8 +550,14 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
                         out.check(
                             &[
                                 (cns.gt(3), StatusCode::INVALID_FIELD),
-                                ((one_lun & nsid_bad) | list_nsid_bad, StatusCode::INVALID_NAMESPACE),
-                                (prp1_offset_bad | prp2_bad(n), StatusCode::PRP_OFFSET_INVALID),
+                                (
+                                    (one_lun & nsid_bad) | list_nsid_bad,
+                                    StatusCode::INVALID_NAMESPACE,
+                                ),
+                                (
+                                    prp1_offset_bad | prp2_bad(n),
+                                    StatusCode::PRP_OFFSET_INVALID,
+                                ),
                             ],
                             || {
                                 page.set(mux_n(
@@ -550,7 +581,10 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
                                 (!known, StatusCode::INVALID_LOG_PAGE),
                                 (of_lun & nsid_bad, StatusCode::INVALID_NAMESPACE),
                                 (log_long | lpo_bad, StatusCode::INVALID_FIELD),
-                                (prp1_offset_bad | prp2_bad(log_dwords), StatusCode::PRP_OFFSET_INVALID),
+                                (
+                                    prp1_offset_bad | prp2_bad(log_dwords),
+                                    StatusCode::PRP_OFFSET_INVALID,
+                                ),
                             ],
                             || {
                                 dwords.set(log_dwords.trunc(data::DWORDS_BITS));
@@ -560,7 +594,12 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
                                     Page::LunStats.lit(),
                                     mux_n(
                                         log_id.bits(0, 2),
-                                        &[Page::Zero.lit(), Page::Errors.lit(), Page::Smart.lit(), Page::Firmware.lit()],
+                                        &[
+                                            Page::Zero.lit(),
+                                            Page::Errors.lit(),
+                                            Page::Smart.lit(),
+                                            Page::Firmware.lit(),
+                                        ],
                                     ),
                                 ));
                                 state.set(of_lun.mux(State::Lookup.lit(), State::DataStart.lit()));
@@ -573,13 +612,16 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
                         state.set(State::Walk.lit());
                     });
                     op.is(Opcode::AsyncEvent as u32, || {
-                        out.check(&[(event_count.eq(EVENTS), StatusCode::AER_LIMIT_EXCEEDED)], || {
-                            for (i, held) in (0u32..).zip(event_cids) {
-                                when(event_count.eq(i), || held.set(e.cid));
-                            }
-                            event_count.set(event_count + 1);
-                            state.set(State::Idle.lit());
-                        });
+                        out.check(
+                            &[(event_count.eq(EVENTS), StatusCode::AER_LIMIT_EXCEEDED)],
+                            || {
+                                for (i, held) in (0u32..).zip(event_cids) {
+                                    when(event_count.eq(i), || held.set(e.cid));
+                                }
+                                event_count.set(event_count + 1);
+                                state.set(State::Idle.lit());
+                            },
+                        );
                     });
                     op.is(Opcode::SetFeatures as u32, || {
                         features.set(c, &p, &e, out, Features::exists_any(sqs, cqs), result);
@@ -634,7 +676,9 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
         s.is(State::DataStart, || state.set(State::Data.lit()));
         s.is(State::Data, || {
             when(u_data.done, || {
-                when(u_data.error, || result_status.set(lit(StatusCode::DATA_TRANSFER_ERROR.0.into(), STATUS_BITS)));
+                when(u_data.error, || {
+                    result_status.set(lit(StatusCode::DATA_TRANSFER_ERROR.0.into(), STATUS_BITS))
+                });
                 out.succeed();
             });
         });
@@ -710,9 +754,15 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     // cycle only, so it may be lost from the log (never from the completion).
     let admin_error = p.cpl.valid & p.cpl.ready & result_status.any();
     u_pages.error_valid.set(p.error_valid | admin_error);
-    u_pages.error_sq.set(p.error_valid.mux(p.error.sq, lit(0, q)));
-    u_pages.error_cid.set(p.error_valid.mux(p.error.cid, respond_cid));
-    u_pages.error_status.set(p.error_valid.mux(p.error.status, result_status));
+    u_pages
+        .error_sq
+        .set(p.error_valid.mux(p.error.sq, lit(0, q)));
+    u_pages
+        .error_cid
+        .set(p.error_valid.mux(p.error.cid, respond_cid));
+    u_pages
+        .error_status
+        .set(p.error_valid.mux(p.error.status, result_status));
     unused(p.error.slot);
 
     u_data.start.set(state.is(State::DataStart));
@@ -733,5 +783,7 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
         | (state.is(State::Settle) & p.sq_busy)
         | (state.is(State::Respond) & !p.cpl.ready)
         | (state.is(State::Data) & u_data.dword_ready.eq(0) & u_pages.idle);
-    p.idle.set(waits & !p.doorbell_bad_register & !p.doorbell_bad_value & !p.io_valid & !p.error_valid);
+    p.idle.set(
+        waits & !p.doorbell_bad_register & !p.doorbell_bad_value & !p.io_valid & !p.error_valid,
+    );
 }

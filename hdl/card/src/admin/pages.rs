@@ -140,7 +140,12 @@ pub struct AdminPagesPorts {
 
 /// Builds the block.
 pub fn admin_pages(c: &CardConfig) -> Module {
-    module("admin_pages", "Identify structures and log pages, as a stream of dwords.", c, |p: AdminPagesPorts| body(c, p))
+    module(
+        "admin_pages",
+        "Identify structures and log pages, as a stream of dwords.",
+        c,
+        |p: AdminPagesPorts| body(c, p),
+    )
 }
 
 /// What this card says of itself; the same for the card's ROM and for tests.
@@ -157,7 +162,9 @@ pub fn identity(c: &CardConfig) -> CardIdentity<'static> {
 
 /// The dwords of `image` that are not 0, by number.
 fn dwords(image: &[u8]) -> Vec<(u32, u32)> {
-    let words = image.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let words = image
+        .chunks_exact(4)
+        .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
     (0u32..).zip(words).filter(|&(_, w)| w != 0).collect()
 }
 
@@ -230,7 +237,12 @@ fn body(c: &CardConfig, p: AdminPagesPorts) {
     let descriptors_rom = rom(at, &weir::namespace_descriptors(id.serial, 0));
     let descriptor_nsid = at.eq((weir::DESCRIPTOR_NSID / 4) as u32);
     // Most significant byte first, as the UUID has it.
-    let nsid_be = cat(&[p.nsid.bits(0, 8), p.nsid.bits(8, 8), p.nsid.bits(16, 8), p.nsid.bits(24, 8)]);
+    let nsid_be = cat(&[
+        p.nsid.bits(0, 8),
+        p.nsid.bits(8, 8),
+        p.nsid.bits(16, 8),
+        p.nsid.bits(24, 8),
+    ]);
 
     let smart = smart_log(&p, at);
     let errors = error_log(c, &p, at);
@@ -239,10 +251,18 @@ fn body(c: &CardConfig, p: AdminPagesPorts) {
 
     let value = var(lit(0, 32));
     switch(page, |s| {
-        s.is(Page::Controller, || value.set(nn.mux(p.luns.zext(32), controller)));
-        s.is(Page::Namespace, || value.set(in_sizes.mux(size_word, namespace_rom)));
-        s.is(Page::NamespaceList, || value.set(in_list.mux((cursor + 1).zext(32), lit(0, 32))));
-        s.is(Page::Descriptors, || value.set(descriptor_nsid.mux(nsid_be, descriptors_rom)));
+        s.is(Page::Controller, || {
+            value.set(nn.mux(p.luns.zext(32), controller))
+        });
+        s.is(Page::Namespace, || {
+            value.set(in_sizes.mux(size_word, namespace_rom))
+        });
+        s.is(Page::NamespaceList, || {
+            value.set(in_list.mux((cursor + 1).zext(32), lit(0, 32)))
+        });
+        s.is(Page::Descriptors, || {
+            value.set(descriptor_nsid.mux(nsid_be, descriptors_rom))
+        });
         s.is(Page::Errors, || value.set(errors));
         s.is(Page::Smart, || value.set(smart));
         s.is(Page::Firmware, || value.set(firmware));
