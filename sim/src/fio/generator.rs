@@ -456,10 +456,8 @@ impl Generator {
         self.bytes_in_pass += length;
         self.issued += 1;
         self.issued_in[direction] += 1;
-        if op == Op::Write {
-            if self.options.verify != Verify::None && self.options.do_verify {
-                self.written.push((index, lba, blocks));
-            }
+        if op == Op::Write && self.options.verify != Verify::None && self.options.do_verify {
+            self.written.push((index, lba, blocks));
         }
         Some(self.issue(Io {
             op,
