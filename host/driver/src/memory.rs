@@ -29,6 +29,8 @@ pub unsafe trait Memory: 'static {
 
 /// A piece of DMA memory that holds an I/O's data. The memory lives until the last buffer cut from it is dropped.
 ///
+/// It may be given only to queues of the function whose memory it is: to another, its IOVA would be any memory.
+///
 /// Four words, no allocation to move it; its IOVA is a multiple of 4 (PRP entries need that).
 pub struct Buffer<M> {
     ptr: NonNull<u8>,

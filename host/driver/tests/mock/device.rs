@@ -32,6 +32,8 @@ pub enum Fault {
     Stuck,
     /// Admin commands are fetched and never completed.
     AdminStuck,
+    /// One I/O completion in four is random but for its phase tag, CIDs and queues near the right ones.
+    Garbage,
     /// Create I/O Submission Queue fails.
     NoSubmissionQueues,
 }
@@ -105,7 +107,7 @@ pub struct Device {
     pub(super) vectors: HashMap<u16, bool>,
     pub(super) memory: BTreeMap<u64, (usize, usize)>,
     pub(super) next_iova: u64,
-    pub(super) seed: u64,
+    pub seed: u64,
 }
 
 pub const SERIAL: &str = "MOCK1";
@@ -525,6 +527,15 @@ impl Device {
 
     fn post(&mut self, cqid: u16) {
         let wrong = cqid != 0 && self.has(Fault::WrongPhase);
+        let garbage = self.has(Fault::Garbage);
+        let seed = &mut self.seed;
+        let mut noise = || {
+            *seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            *seed >> 13
+        };
+        let mut writes = Vec::new();
         let mut posted = false;
         while let Some(cq) = self.cqs.get_mut(&cqid) {
             let next = (cq.tail + 1) % cq.entries;
@@ -532,11 +543,21 @@ impl Device {
                 break;
             }
             let mut entry = cq.waiting.pop_front().unwrap();
+            let bits = noise();
+            if cqid != 0 && garbage && bits >> 40 & 3 == 0 {
+                entry.cid = (bits & 0x1F) as u16;
+                entry.sqid = 1 + (bits >> 8 & 7 == 0) as u16;
+                entry.sq_head = (bits >> 16 & 0xF) as u16;
+                entry.status_phase = (bits >> 32) as u16 & !1;
+            }
             entry.status_phase |= u16::from(cq.phase != wrong);
             let at = cq.base + u64::from(cq.tail) * 16;
             cq.tail = next;
             cq.phase ^= next == 0;
             posted = true;
+            writes.push((at, entry));
+        }
+        for (at, entry) in writes {
             self.dma_write(at, entry.as_bytes());
         }
         if posted && let Some(vector) = self.cqs[&cqid].vector {
