@@ -14,6 +14,10 @@ pub(super) struct Admission {
     pub execute: Sig,
     /// Its head is thrown away.
     pub discard: Sig,
+    /// A command could go: there is a tag, and room before dma.
+    pub open: Sig,
+    /// It goes on with the rest of its quantum although others wait.
+    pub in_quantum: Sig,
 }
 
 /// One judgement of `cur`.
@@ -24,7 +28,8 @@ pub(super) fn admit(e: &Engine) -> Admission {
         e.turn_admit & e.peeked & e.cur_valid & !e.walk_turn & (e.discard_turn | !e.discarding);
     let eligible = row.eligible(&e.limits);
     let tag_left = e.tag_valid & e.executing.lt(e.tag_depth);
-    let can = e.discard_turn | (tag_left & !e.exec_valid);
+    let open = tag_left & !e.exec_valid;
+    let can = e.discard_turn | open;
     let admit = mine & eligible & can;
     let drop = mine & !eligible;
     let execute = admit & !e.discard_turn;
@@ -97,5 +102,7 @@ pub(super) fn admit(e: &Engine) -> Admission {
         admit,
         execute,
         discard,
+        open,
+        in_quantum: execute & weighted & covers_next,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::row::{CqRow, Info, Limits, Link, Row, Rows};
 use super::stats::{LunStatsPorts, lun_stats};
-use super::{LunEnginePorts, admit, check, complete, fairness, other, park, walker};
+use super::{LunEnginePorts, admit, check, complete, fairness, other, owner, park, walker};
 use crate::config::CardConfig;
 use crate::interfaces::*;
 use weir_kit::*;
@@ -222,8 +222,10 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     let new_cq_row = CqRow::var_of(&cq_row);
     let cq_row_write = var(lit(0, 1));
 
+    let small = c.slots() <= owner::MOST_SLOTS;
+    let slot_style = if small { Style::Auto } else { Style::Block };
     comment("by slot: the list that the slot is on, and what the command is");
-    let links = Mem::new(c.slots().into(), Link::width_of(c)).style(Style::Block);
+    let links = Mem::new(c.slots().into(), Link::width_of(c)).style(slot_style);
     let link_write = var(lit(0, 1));
     let link_addr = var(row.tail);
     let link_data = Link::var_of(&Link::zero(c));
@@ -231,7 +233,7 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     let link_read_addr = turn_park.mux(cq_row.head, peek_head);
     let link = Link::unpack(c, links.read(turn_park | turn_other, link_read_addr));
 
-    let infos = Mem::new(c.slots().into(), Info::width_of(c)).style(Style::Block);
+    let infos = Mem::new(c.slots().into(), Info::width_of(c)).style(slot_style);
     let info_write = var(lit(0, 1));
     let info_addr = var(p.park.payload.slot);
     let info_data = Info::var_of(&Info::zero(c));
@@ -439,6 +441,9 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
             exec_valid,
             ending.valid,
             walking,
+            walk_turn,
+            discard_turn,
+            peeked,
         ] {
             r.set(0);
         }
@@ -488,5 +493,28 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     when(busy, || quiet.set(0)).elsewhen(!quiet.bit(3), || quiet.set(quiet + 1));
     p.idle.set(quiet.bit(3) & !busy);
 
-    check::check(&e, &rows, put_valid, put_lun, clearing, active);
+    let scheduler = check::Scheduler {
+        rows: &rows,
+        put_valid,
+        put_lun,
+        active,
+        sweep_first: others.sweep_first,
+        admission,
+    };
+    check::check(&e, &scheduler);
+    let tables = owner::Tables {
+        rows: &rows,
+        cq_rows,
+        links,
+        infos,
+        phase,
+        clear_at,
+        at_lun: row_addr,
+        popping,
+        pop_cq,
+        admission,
+        walk,
+        walking,
+    };
+    owner::owners(&e, &tables);
 }

@@ -46,6 +46,7 @@ mod complete;
 mod engine;
 mod fairness;
 mod other;
+mod owner;
 mod park;
 pub mod row;
 pub mod stats;

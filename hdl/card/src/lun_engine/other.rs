@@ -10,6 +10,8 @@ use weir_kit::*;
 pub(super) struct Others {
     /// The counters are read in this cycle.
     pub snapshot: Sig,
+    /// The next P1 is the sweep's, whoever asks.
+    pub sweep_first: Sig,
     /// An answer or a sweep is under way.
     pub busy: Sig,
 }
@@ -98,8 +100,10 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
         !sets | (budget.depth.any() & budget.depth.le(e.c.tags)),
     );
     assume("weight_in_range", !sets_budget | budget.weight.any());
+    assert("all_weight_in_range", !all_left.any() | all_weight.any());
     Others {
         snapshot: p.snapshot.fire(),
+        sweep_first,
         busy: sweep_pending | reply_valid,
     }
 }

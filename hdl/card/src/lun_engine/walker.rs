@@ -12,8 +12,13 @@ use weir_kit::*;
 pub(super) struct Walk {
     /// The head it has taken ends.
     pub ends: Sig,
+    /// It takes a head in this P2.
+    pub takes: Sig,
     /// It looks for one command (Abort), not for all of a queue.
     pub one: Sig,
+    /// It is in the middle of a list, of which `left` are still to see.
+    pub taking: Sig,
+    pub left: Sig,
 }
 
 /// `admitted`: P2 admits a command of `cur`.
@@ -100,6 +105,9 @@ pub(super) fn walker(e: &Engine, walking: Sig, admitted: Sig) -> Walk {
     assert("walker_sees_parked_commands", !takes | row.parked.any());
     Walk {
         ends,
+        takes,
         one: walk_one,
+        taking: walking & !walk_count,
+        left: walk_left,
     }
 }
