@@ -13,20 +13,21 @@
 //! otherwise has no effect.
 //!
 //! # How it picks
-//! Bits are taken a word at a time: a whole word moves into `cur`, which is drained lowest bit first, while new puts of that word
-//! collect behind it. The next word is the first above the last one that holds a bit, around. So a bit waits for at most two
-//! takings of any other: round robin without a pointer a bit.
+//! By draining snapshots. `cur` is a snapshot that is drained lowest first, while new puts collect behind it; only when it is
+//! empty the next is taken. So a bit waits for at most a few takings of any other: round robin without a pointer a bit.
 //!
-//! - Up to [`FLOP_BITS`] bits (`set in flops`): one word. A put into the empty set is offered in the next cycle.
-//! - More (`words in RAM`): two copies of the words in RAM, each with one read and one write port: puts read one (read, set,
+//! - Up to [`FLOP_BITS`] bits (`set_in_flops`): one snapshot of the whole set. A put into the empty set is offered in the next cycle.
+//! - More (`words_in_ram`): two copies of the words in RAM, each with one read and one write port: puts read one (read, set,
 //!   write), fetches the other. A fetch takes a whole word, so it writes nothing: clearing the word's flop in `has` empties it,
-//!   and a word whose flop is clear reads as zero. Hence no initial fill of an empty set, and one RAM write a cycle is enough.
-//!   Stages: find (`has` -> `sel`), read (`sel` -> `fetched`), `cur`, `out`. A put into the empty set goes straight to `cur`.
+//!   and a word whose flop is clear reads as zero. Hence one RAM write a cycle is enough, and an empty set needs no filling.
+//!   The path: `has` -> `batch` (a group of words) -> `sel` (a word) -> `fetched` (its bits) -> `cur` -> `part` (a group of
+//!   bits) -> `out`. Each stage takes when it empties, so one bit moves on every cycle even when every word holds one bit only.
+//!   Groups of the square root keep every search at about ten bits. A put into the empty set goes straight to `part`.
 //!
 //! | from put to its offer | flops | RAM |
 //! |---|---|---|
-//! | the set is empty | 1 cycle | 3 cycles |
-//! | something is ahead of it | +1 a take | 6 cycles, +1 a take |
+//! | nothing is ahead of it | 1 cycle | 3 cycles |
+//! | something is ahead of it | +1 a take | 8 cycles, +1 a take |
 //!
 //! `count` and the errors follow a put by 1 cycle in flops, 2 in RAM. A put and a take of the same number in one cycle: the take
 //! comes first.
@@ -37,8 +38,8 @@
 //! cycles: no offers for about two words' worth of cycles.
 //!
 //! # Invariants
-//! Every set bit is in exactly one of: RAM (word with `has` or `sel`), `fetched`, `cur`, `stash`, `out`. `has` and `sel` never
-//! name the same word.
+//! Every set bit is in exactly one of: RAM (its word in `has`, `batch` or `sel`), `fetched`, `cur`, `part`, `stash`, `out`. A
+//! word is in at most one of `has`, `batch`, `sel`.
 
 use crate::find::{encode, lowest, thermometer};
 use weir_kit::*;
@@ -323,24 +324,91 @@ impl Limit {
     }
 }
 
+/// A place in a row of bits that is cut into equal groups: which group, and which bit of it, both onehot.
+#[derive(Clone, Copy)]
+struct Place {
+    group: Sig,
+    bit: Sig,
+}
+
+impl Place {
+    /// Of the bit `index` of `groups` groups of `size` bits.
+    fn of(index: Sig, groups: u32, size: u32) -> Place {
+        let low = clog2(size as u64);
+        let group = onehot(index.bits(low, index.width() - low), groups);
+        Place {
+            group,
+            bit: onehot(index.trunc(low), size),
+        }
+    }
+
+    /// The row with this bit alone.
+    fn row(&self) -> Sig {
+        spread(self.group, self.bit.width()) & self.bit.repeat(self.group.width())
+    }
+
+    /// 1 bit: `row` has it.
+    fn is_in(&self, row: Sig) -> Sig {
+        (group_any(row & self.bit.repeat(self.group.width()), self.bit.width()) & self.group).any()
+    }
+}
+
+/// Each bit of `groups` repeated `size` times.
+fn spread(groups: Sig, size: u32) -> Sig {
+    let parts: Vec<Sig> = groups
+        .to_bits()
+        .into_iter()
+        .rev()
+        .map(|g| g.repeat(size))
+        .collect();
+    cat(&parts)
+}
+
+/// For each group of `size` bits, whether it holds a bit.
+fn group_any(row: Sig, size: u32) -> Sig {
+    let parts: Vec<Sig> = row
+        .chunks(size)
+        .into_iter()
+        .rev()
+        .map(|g| g.any())
+        .collect();
+    cat(&parts)
+}
+
 #[hw]
 fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     let w = c.word_bits();
     let m = c.bits.div_ceil(w);
     let low_bits = clog2(w as u64);
     let word_bits = clog2(m as u64);
+    // Words, and the bits of a word, are searched in groups of about the square root of their number.
+    let word_rows = 1 << word_bits;
+    let words_a_group = 1 << word_bits.div_ceil(2);
+    let word_groups = word_rows / words_a_group;
+    let part_bits = clog2(words_a_group as u64);
+    let bits_a_group = 1 << low_bits.div_ceil(2);
+    let bit_groups = w / bits_a_group;
+    let low_part = clog2(bits_a_group as u64);
 
     comment("Words that hold a bit in RAM; the RAM's word means something only then.");
-    let has = reg(m, 0);
-    comment("The word to be fetched next, onehot.");
-    let sel = reg(m, 0);
+    let has = reg(word_rows, 0);
+    comment("Words of one group on their way to sel.");
+    let batch = reg(words_a_group, 0);
+    let batch_group = reg_nr(word_bits - part_bits);
+    comment("The word to be fetched next.");
+    let sel_valid = reg(1, 0);
+    let sel_word = reg_nr(word_bits);
     let fetched_valid = reg(1, 0);
     let fetched_word = reg_nr(word_bits);
-    comment("A put that met its word while it was being read.");
-    let fetched_extra = reg_nr(w);
-    comment("The word being drained, lowest bit first.");
+    comment("A put that met its word while it was being read: the group and the bit, both onehot.");
+    let extra_group = reg_nr(bit_groups);
+    let extra_bit = reg_nr(bits_a_group);
+    comment("The word being drained, group by group.");
     let cur = reg(w, 0);
     let cur_word = reg_nr(word_bits);
+    comment("The group being drained, bit by bit.");
+    let part = reg(bits_a_group, 0);
+    let part_index = reg_nr(c.index_bits() - low_part);
     let out_valid = reg(1, 0);
     let out_index = reg_nr(c.index_bits());
     let put_copy = Mem::new(m as u64, w);
@@ -369,7 +437,6 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     } else {
         p.put.index
     };
-    let feed_bit = feed_index.trunc(low_bits);
     let index_word = feed_index.bits(low_bits, word_bits);
     let feed_word = match (filling, fill_word) {
         (Some(filling), Some(fill_word)) => filling.mux(fill_word, index_word),
@@ -390,7 +457,7 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     put_new.set(new_put);
     when(feed, || {
         put_word.set(feed_word);
-        put_bit.set(feed_bit);
+        put_bit.set(feed_index.trunc(low_bits));
     });
     let put_fill = filling.map(|f| {
         let put_fill = reg(1, 0);
@@ -401,43 +468,69 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     comment("The word written last, for a put that read it at that time.");
     let written = reg_nr(w);
     let just_written = reg_nr(1);
-    let live = (has | sel).index(put_word);
-    let old_word = just_written.mux(written, read_word) & live.repeat(w);
+    let put_at = Place::of(put_bit, bit_groups, bits_a_group);
+    let put_word_at = Place::of(put_word, word_groups, words_a_group);
+    let in_batch =
+        batch_group.eq(put_word.hi(word_bits - part_bits)) & (batch & put_word_at.bit).any();
+    let sel_here = sel_valid & sel_word.eq(put_word);
+    let live = has.index(put_word) | in_batch | sel_here;
 
     // Where the bit is already.
     let fetch = wire(1);
-    let sel_word = encode(sel);
     let fetch_word = fetch_copy.read(fetch, sel_word);
-    let fetched = fetch_word | fetched_extra;
-    let in_ram = old_word.index(put_bit);
-    let in_cur = cur_word.eq(put_word) & cur.index(put_bit);
+    let in_ram = live & just_written.mux(put_at.is_in(written), put_at.is_in(read_word));
+    let in_cur = cur_word.eq(put_word) & put_at.is_in(cur);
+    let in_part = part_index.eq(cat(&[put_word, put_bit.hi(low_bits - low_part)]))
+        & (part & put_at.bit).any();
     let in_out = out_valid & out_index.eq(cat(&[put_word, put_bit]));
-    let in_hand = limit.map_or(in_cur | in_out, |l| {
-        in_cur | in_out | (l.cuts(put_word) & l.stash.index(put_bit))
+    let in_flops = in_cur | in_part | in_out;
+    let in_hand = limit.map_or(in_flops, |l| {
+        in_flops | (l.cuts(put_word) & put_at.is_in(l.stash))
     });
-    let in_fetched = fetched_valid & fetched_word.eq(put_word) & fetched.index(put_bit);
+    let in_extra = (extra_group & put_at.group).any() & (extra_bit & put_at.bit).any();
+    let in_fetched =
+        fetched_valid & fetched_word.eq(put_word) & (put_at.is_in(fetch_word) | in_extra);
     let is_set = in_ram | in_hand | in_fetched;
-    let is_bit = put_fill.map_or(!(in_hand | in_fetched), |f| !(in_hand | in_fetched | f));
-    let new_bit = onehot(put_bit, w) & is_bit.repeat(w);
 
-    // Out takes the lowest bit of cur; an emptied cur takes the fetched word, or the put itself when there is none.
-    let first = lowest(cur);
-    let first_index = cat(&[cur_word, encode(first.onehot)]);
-    when(out_free, || out_valid.set(cur.any()));
-    when(out_free & cur.any(), || out_index.set(first_index));
-    let remaining = out_free.mux(first.rest, cur);
-    let cur_free = cur.none() | (out_free & first.rest.none());
-    let load = cur_free & fetched_valid;
+    // Out takes the lowest bit of part; an emptied part the lowest group of cur, or the put itself when there is nothing.
+    let first = lowest(part);
+    when(out_free, || out_valid.set(part.any()));
+    when(out_free & part.any(), || {
+        out_index.set(cat(&[part_index, encode(first.onehot)]))
+    });
+    let part_free = part.none() | (out_free & first.rest.none());
+    let cur_groups = group_any(cur, bits_a_group);
+    let group = lowest(cur_groups);
+    let next_part = select_onehot(group.onehot, &cur.chunks(bits_a_group));
     let may_offer = limit.map(|l| {
         let put_below = reg_nr(1);
         put_below.set(feed_index.zext(c.count_bits()).lt(l.now));
         put_below & !l.resizing
     });
-    let alone = put_valid & cur_free & !(live | in_hand | fetched_valid);
+    let alone = put_valid & part_free & cur_groups.none() & !(live | in_hand | fetched_valid);
     let straight = [may_offer, put_fill.map(|f| !f)]
         .into_iter()
         .flatten()
         .fold(alone, |a, b| a & b);
+    when(out_free, || part.set(first.rest));
+    when(part_free, || {
+        part.set(next_part | (put_at.bit & straight.repeat(bits_a_group)))
+    });
+    when(part_free & cur_groups.any(), || {
+        part_index.set(cat(&[cur_word, encode(group.onehot)]))
+    });
+    when(straight, || {
+        part_index.set(cat(&[put_word, put_bit.hi(low_bits - low_part)]))
+    });
+
+    // Cur: an emptied one takes the fetched word.
+    let cur_free = cur_groups.none() | (part_free & group.rest.none());
+    let load = cur_free & fetched_valid;
+    let extra = Place {
+        group: extra_group,
+        bit: extra_bit,
+    };
+    let fetched = fetch_word | extra.row();
     let to_cur = match limit {
         Some(l) => {
             comment("Bits below the limit in the word that it cuts.");
@@ -455,19 +548,33 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
         }
         None => fetched & load.repeat(w),
     };
-    cur.set(cur_free.mux(to_cur | (new_bit & straight.repeat(w)), remaining));
+    let leaving = group.onehot & part_free.repeat(bit_groups);
+    cur.set((cur & !spread(leaving, bits_a_group)) | to_cur);
     when(load, || cur_word.set(fetched_word));
-    when(straight, || cur_word.set(put_word));
 
     // The write: the word with the bit set. A put into the word that is being read joins it behind the read instead.
-    let any_sel = sel.any();
-    fetch.set(any_sel & (!fetched_valid | load));
-    let join = put_valid & fetch & sel.index(put_word);
+    fetch.set(sel_valid & (!fetched_valid | load));
+    let join = put_valid & fetch & sel_here;
     let write = put_valid & !join & !straight;
-    let with_bit = old_word | new_bit;
-    let new_word = put_fill.map_or(with_bit, |f| {
-        with_bit | full_word(c, put_word) & f.repeat(w)
-    });
+    let is_bit = !(in_hand | in_fetched);
+    let set_at = match put_fill {
+        // The fill sets every bit.
+        Some(f) => Place {
+            group: (put_at.group & is_bit.repeat(bit_groups)) | f.repeat(bit_groups),
+            bit: put_at.bit | f.repeat(bits_a_group),
+        },
+        None => Place {
+            group: put_at.group & is_bit.repeat(bit_groups),
+            bit: put_at.bit,
+        },
+    };
+    let old_word = just_written.mux(written, read_word) & live.repeat(w);
+    let with_bit = old_word | set_at.row();
+    let new_word = if c.bits.is_multiple_of(w) {
+        with_bit
+    } else {
+        with_bit & full_word(c, put_word)
+    };
     put_copy.write(write, put_word, new_word);
     fetch_copy.write(write, put_word, new_word);
     written.set(new_word);
@@ -475,44 +582,73 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     fetched_valid.set(fetch | (fetched_valid & !load));
     when(fetch, || {
         fetched_word.set(sel_word);
-        fetched_extra.set(new_bit & join.repeat(w));
+        extra_group.set(put_at.group & (join & is_bit).repeat(bit_groups));
+        extra_bit.set(put_at.bit);
     });
 
-    // Find: the first word above the last one that holds a bit, around.
+    // Sel takes the lowest word of batch; an emptied batch the next group of words that hold a bit, around.
     let busy_filling = filling.zip(put_fill).map(|(a, b)| a | b);
-    let eligible = match limit {
-        Some(l) => {
-            comment("Words that the limit leaves.");
-            let allowed = reg(m, 0);
-            allowed.set(cat(&(0..m)
-                .rev()
-                .map(|i| if i == 0 { lit(1, 1) } else { l.word.ge(i) })
-                .collect::<Vec<_>>()));
-            has & allowed
-        }
-        None => has,
-    };
-    let round = reg(m, 0);
-    let ahead = eligible & round;
-    let choice = lowest(ahead.any().mux(ahead, eligible));
-    let sel_free = !any_sel | fetch;
     let held_up = [busy_filling, limit.map(|l| l.resizing)]
         .into_iter()
         .flatten()
         .reduce(|a, b| a | b);
-    let find = held_up.map_or(sel_free, |h| sel_free & !h);
-    let chosen = choice.onehot & find.repeat(m);
-    when(sel_free, || sel.set(chosen));
-    when(find & eligible.any(), || round.set(choice.above));
-    has.set((has | (onehot(put_word, m) & write.repeat(m) & !sel)) & !chosen);
+    let sel_free = !sel_valid | fetch;
+    let batch_first = lowest(batch);
+    when(sel_free, || {
+        sel_valid.set(batch.any());
+        batch.set(batch_first.rest);
+    });
+    when(sel_free & batch.any(), || {
+        sel_word.set(cat(&[batch_group, encode(batch_first.onehot)]))
+    });
+    let allowed = limit.map(|l| {
+        comment("Words that the limit leaves.");
+        let allowed = reg(word_rows, 0);
+        let words: Vec<Sig> = (0..word_rows)
+            .rev()
+            .map(|i| if i == 0 { lit(1, 1) } else { l.word.ge(i) })
+            .collect();
+        allowed.set(cat(&words));
+        allowed
+    });
+    let eligible = allowed.map_or(has, |a| has & a);
+    let word_group_any = group_any(eligible, words_a_group);
+    let round = reg(word_groups, 0);
+    let ahead = word_group_any & round;
+    let choice = lowest(ahead.any().mux(ahead, word_group_any));
+    let batch_free = batch.none() | (sel_free & batch_first.rest.none());
+    let refill = held_up.map_or(batch_free, |h| batch_free & !h);
+    when(refill, || {
+        batch.set(select_onehot(
+            choice.onehot,
+            &eligible.chunks(words_a_group),
+        ))
+    });
+    when(refill & word_group_any.any(), || {
+        batch_group.set(encode(choice.onehot));
+        round.set(choice.above);
+    });
+    let emptied = spread(choice.onehot & refill.repeat(word_groups), words_a_group);
+    let emptied = allowed.map_or(emptied, |a| emptied & a);
+    let mark = Place {
+        group: put_word_at.group & (write & !live).repeat(word_groups),
+        bit: put_word_at.bit,
+    };
+    has.set((has & !emptied) | mark.row());
 
     if let Some(l) = limit {
-        let drained = !out_valid & cur.none() & l.stash.none() & !fetched_valid & !any_sel;
+        let held = cur_groups.any()
+            | part.any()
+            | out_valid
+            | l.stash.any()
+            | fetched_valid
+            | sel_valid
+            | batch.any();
         let changed = p.limit.ne(l.now);
         when(busy_filling.map_or(changed, |b| changed & !b), || {
             l.resizing.set(1)
         });
-        when(l.resizing & drained, || {
+        when(l.resizing & !held, || {
             l.now.set(p.limit);
             l.resizing.set(changed);
         });
@@ -531,9 +667,11 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     }
     when(p.clear, || {
         has.set(0);
-        sel.set(0);
+        batch.set(0);
+        sel_valid.set(0);
         fetched_valid.set(0);
         cur.set(0);
+        part.set(0);
         out_valid.set(0);
         put_valid.set(0);
     });
@@ -549,17 +687,26 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     bad_put_late.set(bad_put & !p.clear);
     p.error_range.set(bad_put_late);
     p.clearing.set(busy_filling.unwrap_or(lit(0, 1)));
-    let moves = (cur.any() & !out_valid)
-        | (fetched_valid & cur.none())
-        | (any_sel & !fetched_valid)
-        | (eligible.any() & !any_sel);
+    let moves = (part.any() & !out_valid)
+        | (cur_groups.any() & part.none())
+        | (fetched_valid & cur_groups.none())
+        | (sel_valid & !fetched_valid)
+        | (batch.any() & !sel_valid)
+        | (word_group_any.any() & batch.none());
     let puts = put_valid | double_put | bad_put | bad_put_late;
     let rest = [busy_filling, limit.map(|l| l.resizing | p.limit.ne(l.now))];
     p.idle
         .set(!rest.into_iter().flatten().fold(moves | puts, |a, b| a | b));
 
-    assert("has_and_sel_are_apart", (has & sel).none());
-    assert("sel_is_one_word", lowest(sel).rest.none());
+    formal(|| {
+        let batch_words =
+            spread(onehot(batch_group, word_groups), words_a_group) & batch.repeat(word_groups);
+        let sel_words = onehot(sel_word, word_rows) & sel_valid.repeat(word_rows);
+        assert(
+            "a_word_is_in_one_place",
+            ((has & batch_words) | (has & sel_words) | (batch_words & sel_words)).none(),
+        );
+    });
 }
 
 /// Word `number` of a full set; the last one may be partial.

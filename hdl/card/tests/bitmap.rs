@@ -81,7 +81,7 @@ impl Model {
             self.count -= 1;
             let others = self.takes - self.since[t];
             assert!(
-                c.limited || others <= 2 * c.bits as u64 + 4,
+                c.limited || others <= 3 * c.bits as u64,
                 "{c:?}: {t} waited for {others} takes"
             );
         }
@@ -196,7 +196,7 @@ fn random_run(c: &BitmapConfig, seed: u64, cycles: u64) {
             0
         };
         let bound = if !c.limited || since_limit > 12 * n + 400 {
-            6
+            8
         } else {
             12 * n + 400
         };
