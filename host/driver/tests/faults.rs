@@ -395,3 +395,24 @@ fn random_completions_never_report_a_command_twice() {
         "{reported} reported, {stopped} stopped"
     );
 }
+
+#[test]
+fn a_queue_whose_creation_got_no_answer_keeps_its_memory() {
+    let pci = MockPci::new(1, 64);
+    let mut c = start(&pci);
+    let before = pci.allocations();
+    pci.fault(Fault::AdminStuck);
+    let error = c.create_queue(&QueueConfig::default()).err().unwrap();
+    assert_eq!(
+        error,
+        Error::Timeout {
+            command: "Create I/O Completion Queue",
+            ms: 200
+        }
+    );
+    // The device may have taken it all the same: both rings and the lists stay.
+    assert_eq!(pci.allocations(), before + 3);
+    pci.heal();
+    c.reset(&mut [], |_| ()).unwrap();
+    c.create_queue(&QueueConfig::default()).unwrap();
+}
