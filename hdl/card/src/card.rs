@@ -391,6 +391,8 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
 
     comment("6. data");
     dma.exec.set(&engine.exec);
+    dma.exec_weight.set(engine.exec_weight);
+    dma.rule.set(engine.rule);
     dma.cmd_write.set(&decode.cmd_write);
     port.prp_ar.set(&dma.list_ar);
     dma.list_r.set(&port.prp_r);

@@ -340,6 +340,7 @@ impl World {
         bench.set("cmd_write_valid", 0);
         bench.set("exec_valid", 0);
         bench.set("done_ready", 1);
+        bench.set("rule", seed % 3);
         let s = &bench.sim;
         World {
             list: ReadSlave::new(s, "list_ar", "list_r", host, seed),
@@ -372,6 +373,7 @@ impl World {
         b.set("exec_lun", c.lun);
         b.set("exec_tag", c.tag);
         b.set("exec_op", c.op as u64);
+        b.set("exec_weight", 1 + c.lun);
     }
 
     fn drive(&mut self) {

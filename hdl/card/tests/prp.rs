@@ -130,6 +130,8 @@ impl World {
             b.set("exec_slot", c.slot);
             b.set("exec_tag", c.tag);
             b.set("exec_op", c.write as u64);
+            b.set("exec_lun", c.slot % 4);
+            b.set("exec_weight", 1 + c.slot % 4);
         }
         b.set("read_chunk_ready", ready[0]);
         b.set("write_chunk_ready", ready[1]);
@@ -226,6 +228,7 @@ fn chunks_follow_the_prps() {
             stalls: random.random(),
         };
         let mut w = World::new(Bench::new(&module, &model, *seed), manner, *seed);
+        w.bench.set("rule", seed % 3);
         let mut free: Vec<u64> = (0..c.tags as u64).collect();
         let mut written: VecDeque<Command> = VecDeque::new();
         let (mut arrive, mut reads, mut writes) = (

@@ -33,6 +33,14 @@ pub struct DmaPorts {
     /// Admitted commands.
     #[input]
     pub exec: Stream<Exec>,
+    /// Weight of the admitted command's LUN.
+    #[input]
+    #[bits(pick::WEIGHT_BITS)]
+    pub exec_weight: Sig,
+    /// Fairness rule over LUNs: [`Rule`].
+    #[input]
+    #[bits(Rule::WIDTH)]
+    pub rule: Sig,
     /// Fills the slot RAM, before the slot is parked.
     #[input]
     pub cmd_write: CmdWrite,
@@ -113,10 +121,10 @@ pub fn dma(c: &CardConfig) -> Module {
 
 #[hw]
 fn body(c: &CardConfig, p: DmaPorts, [prp, read, write, done]: [&Module; 4]) {
-    let prp = instance::<prp::PrpPorts>("prp", prp, c);
-    let read = instance::<read::DmaReadPorts>("read", read, c);
-    let write = instance::<write::DmaWritePorts>("write", write, c);
-    let done = instance::<done::DmaDonePorts>("done", done, c);
+    let prp = instance::<prp::PrpPorts>("u_prp", prp, c);
+    let read = instance::<read::DmaReadPorts>("u_read", read, c);
+    let write = instance::<write::DmaWritePorts>("u_write", write, c);
+    let done = instance::<done::DmaDonePorts>("u_done", done, c);
 
     let is_flush = p.exec.payload.op.is(Op::Flush);
     prp.exec.valid.set(p.exec.valid & !is_flush);
@@ -128,6 +136,8 @@ fn body(c: &CardConfig, p: DmaPorts, [prp, read, write, done]: [&Module; 4]) {
         .set(is_flush.mux(done.flush.ready, prp.exec.ready));
     done.exec_valid.set(p.exec.fire());
     done.exec.set(&p.exec.payload);
+    prp.exec_weight.set(p.exec_weight);
+    prp.rule.set(p.rule);
     prp.cmd_write.set(&p.cmd_write);
 
     p.list_ar.set(&prp.list_ar);

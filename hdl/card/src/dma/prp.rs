@@ -15,10 +15,11 @@
 //!
 //! **Invariants**: a tag is in one place: a pick, the pipeline, the list queue or `prp_list`; chunks of a command come in
 //! order, each 4 to 4096 bytes; `issue.first` opens and `issue.last` closes a command.
-//! **Latency**: exec to chunk 4 cycles. **Rate**: a chunk every cycle, of one command every 3 cycles.
+//! **Latency**: exec to chunk 4 cycles. **Rate**: a chunk every cycle, of one command every 4 cycles, of many LUNs in turn
+//! every 3 cycles in each direction.
 
 use super::fifo::{Fifo, fifo};
-use super::pick::{PickPorts, pick};
+use super::pick::{PickPorts, WEIGHT_BITS, pick};
 use super::prp_list::{ENTRIES_BITS, ListRequest, MAX_ENTRIES, PrpListPorts, prp_list, word_bits};
 use super::types::*;
 use crate::config::CardConfig;
@@ -35,6 +36,14 @@ pub struct PrpPorts {
     /// Admitted commands: Read or Write only.
     #[input]
     pub exec: Stream<Exec>,
+    /// Weight of its LUN.
+    #[input]
+    #[bits(WEIGHT_BITS)]
+    pub exec_weight: Sig,
+    /// Fairness rule over LUNs: [`Rule`].
+    #[input]
+    #[bits(Rule::WIDTH)]
+    pub rule: Sig,
     /// Fills the slot RAM.
     #[input]
     pub cmd_write: CmdWrite,
@@ -145,9 +154,9 @@ fn chunk_queue(
 
 #[hw]
 fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module) {
-    let list = instance::<PrpListPorts>("list", list_module, c);
-    let pick_read = instance::<PickPorts>("pick_read", pick_module, c);
-    let pick_write = instance::<PickPorts>("pick_write", pick_module, c);
+    let list = instance::<PrpListPorts>("u_list", list_module, c);
+    let pick_read = instance::<PickPorts>("u_pick_read", pick_module, c);
+    let pick_write = instance::<PickPorts>("u_pick_write", pick_module, c);
     let list_queue = fifo::<Sig>("list_queue", &c.tag_bits(), c.tags as u64);
     let works = Mem::new(c.tags as u64, Work::width_of(c)).style(Style::Distributed);
     let slots = Mem::new(c.slots() as u64, CmdInfo::width_of(c)).style(Style::Block);
@@ -337,6 +346,9 @@ fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module)
         pick.insert_valid.set(insert & inserted.write.eq(write));
         pick.insert_tag.set(inserted.tag);
         pick.insert_lun.set(inserted.lun);
+        pick.insert_new.set(take_new);
+        pick.insert_weight.set(p.exec_weight);
+        pick.rule.set(p.rule);
     }
 
     comment("A list that failed ends its command; a buffer whose command is over is free.");

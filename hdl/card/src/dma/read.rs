@@ -106,7 +106,7 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
     tags.write(asked, free.take.payload, chunk.tag);
 
     comment("Media data: look its chunk up.");
-    let align = instance::<RealignPorts>("align", realign, c);
+    let align = instance::<RealignPorts>("u_align", realign, c);
     let r = p.r.payload;
     unused(r.resp.bit(0));
     let beat_valid = reg(1, 0);

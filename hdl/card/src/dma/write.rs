@@ -148,7 +148,7 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
     assert("full_queue_has_room", full_queue.input.ready);
 
     comment("Read the oldest full buffer, beat after beat; the next one follows without a gap.");
-    let align = instance::<RealignPorts>("align", realign, c);
+    let align = instance::<RealignPorts>("u_align", realign, c);
     let full = full_queue.output.payload;
     let at = reg(beat_bits, 0);
     let beat_valid = reg(1, 0);

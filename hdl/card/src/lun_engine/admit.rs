@@ -72,6 +72,7 @@ pub(super) fn admit(e: &Engine) -> Admission {
         e.exec.lun.set(e.cur);
         e.exec.tag.set(e.tag);
         e.exec.op.set(e.info.op);
+        e.exec_weight.set(row.weight);
     });
     when(drop, || e.row_write.set(1));
 

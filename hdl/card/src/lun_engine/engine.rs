@@ -71,6 +71,7 @@ pub(super) struct Engine {
     pub tag: Sig,
     pub exec_valid: Sig,
     pub exec: Exec,
+    pub exec_weight: Sig,
     /// Slots in the engine.
     pub held: Sig,
     /// What ends in the next P3.
@@ -320,6 +321,9 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     let recheck_left = reg(lun_bits + 1, 0);
     let exec_valid = reg(1, 0);
     let exec = Exec::reg_nr(c);
+    let exec_weight = reg_nr(16);
+    p.exec_weight.set(exec_weight);
+    p.rule.set(rule);
     p.exec.offer(exec_valid, &exec);
     when(p.exec.fire(), || exec_valid.set(0));
     let held = reg(c.slot_bits() + 1, 0);
@@ -367,6 +371,7 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
         tag,
         exec_valid,
         exec,
+        exec_weight,
         held,
         ending,
         deferred,

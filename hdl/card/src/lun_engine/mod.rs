@@ -141,6 +141,14 @@ pub struct LunEnginePorts {
     /// Admitted commands, to dma.
     #[output]
     pub exec: Stream<Exec>,
+    /// With it: the weight of its LUN.
+    #[output]
+    #[bits(16)]
+    pub exec_weight: Sig,
+    /// The fairness rule in force: [`Rule`].
+    #[output]
+    #[bits(Rule::WIDTH)]
+    pub rule: Sig,
     /// Executed commands, from dma.
     #[input]
     pub done: Stream<Done>,

@@ -157,6 +157,8 @@ pub struct ReadSlave {
     pub most: usize,
     /// One id is never in flight twice.
     pub unique_ids: bool,
+    /// Takes requests and does not answer.
+    pub paused: bool,
 }
 
 impl ReadSlave {
@@ -196,6 +198,7 @@ impl ReadSlave {
             beats: vec![],
             most: 0,
             unique_ids: true,
+            paused: false,
         }
     }
 
@@ -208,7 +211,7 @@ impl ReadSlave {
     pub fn drive(&mut self, sim: &mut Sim, memory: &Memory) {
         self.ar_ready = !self.manner.stalls || self.take.go();
         sim.set(self.ar.4, self.ar_ready);
-        if self.offered.is_none() && (!self.manner.stalls || self.give.go()) {
+        if self.offered.is_none() && !self.paused && (!self.manner.stalls || self.give.go()) {
             let first_of_id = |i: usize| self.bursts[..i].iter().all(|b| b.id != self.bursts[i].id);
             let mut able: Vec<usize> = (0..self.bursts.len())
                 .filter(|i| self.bursts[*i].ready_at <= self.cycle && first_of_id(*i))
@@ -308,6 +311,8 @@ pub struct WriteSlave {
     b: (In, In, In, Out),
     beat_bytes: u64,
     addresses: VecDeque<Burst>,
+    /// Beats taken, of which the address may still come: words, strobes, last.
+    raw: VecDeque<(Vec<u64>, u64, bool)>,
     current: Data,
     answers: Vec<(u64, u64, Data)>,
     offered: Option<usize>,
@@ -360,6 +365,7 @@ impl WriteSlave {
             ),
             beat_bytes: data.width() as u64 / 8,
             addresses: VecDeque::new(),
+            raw: VecDeque::new(),
             current: Data { bytes: vec![] },
             answers: vec![],
             offered: None,
@@ -384,7 +390,6 @@ impl WriteSlave {
             !self.manner.stalls || self.take_aw.go(),
             !self.manner.stalls || self.take_w.go(),
         );
-        // Write data is taken only behind its address: W may come first in AXI, but then its place is not known here.
         sim.set(self.aw.4, self.readies.0);
         sim.set(self.w.4, self.readies.1);
         if self.offered.is_none() && (!self.manner.stalls || self.give.go()) {
@@ -451,10 +456,11 @@ impl WriteSlave {
             sim.get_wide(self.w.1, &mut words);
             let strobes = sim.get(self.w.2);
             let last = sim.is(self.w.3);
-            let burst = self
-                .addresses
-                .front_mut()
-                .unwrap_or_else(|| panic!("{}: data without an address", self.name));
+            self.raw.push_back((words, strobes, last));
+        }
+        while let Some(burst) = self.addresses.front_mut()
+            && let Some((words, strobes, last)) = self.raw.pop_front()
+        {
             let base = (burst.addr / self.beat_bytes + burst.beat) * self.beat_bytes;
             let mut run: Option<(u64, Vec<u8>)> = None;
             for i in 0..self.beat_bytes {
