@@ -71,6 +71,9 @@ pub struct Args {
     /// Checks the Verilog's assertions and starts registers without reset at random; slower.
     #[arg(long)]
     asserts: bool,
+    /// A RAM read at the address that is being written gives random data, as hardware may.
+    #[arg(long)]
+    collisions: bool,
     /// Waveforms of the whole run; much slower.
     #[arg(long, value_name = "OUT.FST")]
     trace: Option<PathBuf>,
@@ -149,7 +152,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         ModelOptions {
             trace,
             asserts: args.asserts,
-            random_collisions: args.asserts,
+            random_collisions: args.collisions,
         },
     )
     .map_err(|e| usage(&e))?;

@@ -178,10 +178,13 @@ pub struct Violation {
     pub rule: String,
 }
 
+/// Cycles that the card may let B wait.
+pub const B_CYCLES: u32 = 64;
+
 /// Watches one port and reports the first broken rule of each cycle.
 ///
-/// Beyond the AXI rules it holds the card to its own: bursts are INCR, write data does not lead its address, R and B are
-/// always accepted.
+/// Beyond the AXI rules it holds the card to its own: bursts are INCR, write data does not lead its address, B is
+/// accepted within [`B_CYCLES`], and R at once unless [`Checker::r_may_stall`] says otherwise.
 #[derive(Debug)]
 pub struct Checker {
     port: &'static str,
@@ -192,6 +195,8 @@ pub struct Checker {
     /// Bursts whose data is not complete, with the beats already seen of the first.
     writes: VecDeque<Addr>,
     beat: u32,
+    r_may_stall: bool,
+    b_waits: u32,
 }
 
 impl Checker {
@@ -205,12 +210,24 @@ impl Checker {
             stalled_w: None,
             writes: VecDeque::with_capacity(64),
             beat: 0,
+            r_may_stall: false,
+            b_waits: 0,
         }
+    }
+
+    /// The master may hold RREADY low: data that cuts through to another port waits with it.
+    pub fn r_may_stall(mut self) -> Self {
+        self.r_may_stall = true;
+        self
     }
 
     /// Forgets what was outstanding: after a reset of the master.
     pub fn reset(&mut self) {
-        *self = Checker::new(self.port, self.shape);
+        let fresh = Checker::new(self.port, self.shape);
+        *self = Checker {
+            r_may_stall: self.r_may_stall,
+            ..fresh
+        };
     }
 
     /// Write bursts whose address was accepted and whose data was not yet complete.
@@ -234,13 +251,18 @@ impl Checker {
             self.address(cycle, Channel::Ar, m.ar_valid, &m.ar, s.ar_ready)?;
         }
         if s.b_valid && !m.b_ready {
-            return Err(self.broken(
-                cycle,
-                Channel::B,
-                "BREADY low while BVALID: the card must always accept B".into(),
-            ));
+            self.b_waits += 1;
+            if self.b_waits > B_CYCLES {
+                let rule = format!(
+                    "BREADY low for {} cycles: the card must always accept B soon",
+                    self.b_waits
+                );
+                return Err(self.broken(cycle, Channel::B, rule));
+            }
+        } else {
+            self.b_waits = 0;
         }
-        if s.r_valid && !m.r_ready {
+        if s.r_valid && !m.r_ready && !self.r_may_stall {
             return Err(self.broken(
                 cycle,
                 Channel::R,

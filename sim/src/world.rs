@@ -181,7 +181,8 @@ impl World {
             host_check: Checker::new("host", host_shape),
             media_port: Slave::new(media_shape, config.media_behaviour, config.seed),
             media: Media::new(config.luns.clone(), config.media_bandwidth, config.seed)?,
-            media_check: Checker::new("media", media_shape),
+            // Media data cuts through to the host port, and waits with it.
+            media_check: Checker::new("media", media_shape).r_may_stall(),
             bar0: LiteMaster::new(),
             plat: LiteMaster::new(),
             config: ConfigSpace::new(config.vectors, mps, generation, lanes),
