@@ -346,11 +346,6 @@ impl Place {
     fn row(&self) -> Sig {
         spread(self.group, self.bit.width()) & self.bit.repeat(self.group.width())
     }
-
-    /// 1 bit: `row` has it.
-    fn is_in(&self, row: Sig) -> Sig {
-        (group_any(row & self.bit.repeat(self.group.width()), self.bit.width()) & self.group).any()
-    }
 }
 
 /// Each bit of `groups` repeated `size` times.
@@ -465,9 +460,10 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
         put_fill
     });
     let read_word = put_copy.read(feed, feed_word);
-    comment("The word written last, for a put that read it at that time.");
-    let written = reg_nr(w);
-    let just_written = reg_nr(1);
+    comment("The word written last, for a put that read it at that time; else 0.");
+    let forward = reg_nr(w);
+    let forwarded = reg_nr(1);
+    let has_put = |word: Sig| word.index(put_bit);
     let put_at = Place::of(put_bit, bit_groups, bits_a_group);
     let put_word_at = Place::of(put_word, word_groups, words_a_group);
     let in_batch =
@@ -478,18 +474,19 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     // Where the bit is already.
     let fetch = wire(1);
     let fetch_word = fetch_copy.read(fetch, sel_word);
-    let in_ram = live & just_written.mux(put_at.is_in(written), put_at.is_in(read_word));
-    let in_cur = cur_word.eq(put_word) & put_at.is_in(cur);
+    // What was just written is live.
+    let read_counts = live & !forwarded;
+    let in_ram = has_put(forward) | (has_put(read_word) & read_counts);
+    let in_cur = cur_word.eq(put_word) & has_put(cur);
     let in_part = part_index.eq(cat(&[put_word, put_bit.hi(low_bits - low_part)]))
         & (part & put_at.bit).any();
     let in_out = out_valid & out_index.eq(cat(&[put_word, put_bit]));
     let in_flops = in_cur | in_part | in_out;
     let in_hand = limit.map_or(in_flops, |l| {
-        in_flops | (l.cuts(put_word) & put_at.is_in(l.stash))
+        in_flops | (l.cuts(put_word) & has_put(l.stash))
     });
     let in_extra = (extra_group & put_at.group).any() & (extra_bit & put_at.bit).any();
-    let in_fetched =
-        fetched_valid & fetched_word.eq(put_word) & (put_at.is_in(fetch_word) | in_extra);
+    let in_fetched = fetched_valid & fetched_word.eq(put_word) & (has_put(fetch_word) | in_extra);
     let is_set = in_ram | in_hand | in_fetched;
 
     // Out takes the lowest bit of part; an emptied part the lowest group of cur, or the put itself when there is nothing.
@@ -568,7 +565,7 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
             bit: put_at.bit,
         },
     };
-    let old_word = just_written.mux(written, read_word) & live.repeat(w);
+    let old_word = forward | (read_word & read_counts.repeat(w));
     let with_bit = old_word | set_at.row();
     let new_word = if c.bits.is_multiple_of(w) {
         with_bit
@@ -577,8 +574,9 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     };
     put_copy.write(write, put_word, new_word);
     fetch_copy.write(write, put_word, new_word);
-    written.set(new_word);
-    just_written.set(write & put_word.eq(feed_word));
+    let again = write & put_word.eq(feed_word);
+    forwarded.set(again);
+    when(again, || forward.set(new_word)).otherwise(|| forward.set(0));
     fetched_valid.set(fetch | (fetched_valid & !load));
     when(fetch, || {
         fetched_word.set(sel_word);
