@@ -384,3 +384,16 @@ fn a_silent_admin_queue_is_an_error_and_a_reset_heals_it() {
     c.reset(&mut [], |_| ()).unwrap();
     c.smart_log().unwrap();
 }
+
+#[test]
+fn data_that_never_came_is_not_that_of_the_command_before() {
+    let pci = MockPci::new(1, 64);
+    let mut c = start(&pci);
+    assert_eq!(c.smart_log().unwrap().percentage_used, 1);
+    pci.fault(Fault::NoData);
+    assert_eq!(c.smart_log().unwrap().percentage_used, 0);
+    assert_eq!(
+        c.reset(&mut [], |_| ()).unwrap_err().to_string(),
+        "SQES is 0, but must be 6, for entries of 64 bytes"
+    );
+}

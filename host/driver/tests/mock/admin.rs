@@ -61,7 +61,7 @@ impl Device {
                     }
                     _ => return Err(StatusCode::INVALID_FIELD),
                 };
-                ok(self.send(c, &data))
+                ok(self.send_page(c, &data))
             }
             AdminOpcode::CREATE_IO_CQ => {
                 let (q, how) = (QueueCdw10::from(c.cdw10), CreateCqCdw11::from(c.cdw11));
@@ -159,6 +159,14 @@ impl Device {
         }
         self.sqs.remove(&qid);
         true
+    }
+
+    /// Sends the data of an admin command.
+    fn send_page(&mut self, c: &Command, data: &[u8]) -> StatusCode {
+        match self.has(Fault::NoData) {
+            true => StatusCode::SUCCESS,
+            false => self.send(c, data),
+        }
     }
 
     /// Takes an I/O off its LUN's counts.
@@ -262,7 +270,7 @@ impl Device {
             _ => return Err(StatusCode::INVALID_LOG_PAGE),
         };
         data.resize(len, 0);
-        let status = self.send(c, &data);
+        let status = self.send_page(c, &data);
         if status == StatusCode::SUCCESS {
             Ok(0)
         } else {

@@ -34,6 +34,8 @@ pub enum Fault {
     AdminStuck,
     /// One I/O completion in four is random but for its phase tag, CIDs and queues near the right ones.
     Garbage,
+    /// Admin commands succeed without sending their data.
+    NoData,
     /// Create I/O Submission Queue fails.
     NoSubmissionQueues,
 }
