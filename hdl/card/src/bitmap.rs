@@ -476,7 +476,7 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     let fetch_word = fetch_copy.read(fetch, sel_word);
     // What was just written is live.
     let read_counts = live & !forwarded;
-    let in_ram = has_put(forward) | (has_put(read_word) & read_counts);
+    let in_ram = (has_put(forward) & forwarded) | (has_put(read_word) & read_counts);
     let in_cur = cur_word.eq(put_word) & has_put(cur);
     let in_part = part_index.eq(cat(&[put_word, put_bit.hi(low_bits - low_part)]))
         & (part & put_at.bit).any();
@@ -602,11 +602,8 @@ fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     let allowed = limit.map(|l| {
         comment("Words that the limit leaves.");
         let allowed = reg(word_rows, 0);
-        let words: Vec<Sig> = (0..word_rows)
-            .rev()
-            .map(|i| if i == 0 { lit(1, 1) } else { l.word.ge(i) })
-            .collect();
-        allowed.set(cat(&words));
+        // Those up to the one that the limit cuts.
+        allowed.set(cat(&[thermometer(l.word, word_rows - 1), lit(1, 1)]));
         allowed
     });
     let eligible = allowed.map_or(has, |a| has & a);

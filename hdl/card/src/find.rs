@@ -53,19 +53,23 @@ pub fn encode(onehot: Sig) -> Sig {
     cat(&bits)
 }
 
-/// `n` bits, of which those below `limit` are set.
+/// `n` bits, of which those below `limit` are set. `n` is at most 2 to the power of the width of `limit`.
+///
+/// Not a comparison a bit, which tools turn into a carry chain a bit: groups of 8 that are all set, none or one of 8 patterns.
 #[track_caller]
 pub fn thermometer(limit: Sig, n: u32) -> Sig {
     let w = limit.width();
-    let bits: Vec<Sig> = (0..n)
+    if w <= 3 {
+        let patterns: Vec<Sig> = (0..1u128 << w).map(|v| lit((1 << v) - 1, 1 << w)).collect();
+        return mux_n(limit, &patterns).trunc(n);
+    }
+    let high = limit.bits(3, w - 3);
+    let low = thermometer(limit.trunc(3), 8);
+    let groups = 1 << (w - 3);
+    let (below, at) = (thermometer(high, groups), onehot(high, groups));
+    let rows: Vec<Sig> = (0..groups)
         .rev()
-        .map(|i| {
-            if bits_for(i as u64) > w {
-                lit(0, 1)
-            } else {
-                limit.gt(i)
-            }
-        })
+        .map(|g| below.bit(g).repeat(8) | (low & at.bit(g).repeat(8)))
         .collect();
-    cat(&bits)
+    cat(&rows).trunc(n)
 }

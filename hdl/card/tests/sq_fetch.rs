@@ -172,7 +172,38 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
     let mut rest = 0;
     let mut late = None;
     let mut slot = None;
+    let (mut discarding, mut resets) = (false, 0);
     for _ in 0..cycles {
+        // A controller reset: nothing new, then everything from scratch.
+        if !discarding && deleting.is_none() && w.r.random_range(0..4000) == 0 {
+            discarding = true;
+        }
+        b.set("discard", discarding);
+        b.set("clear", false);
+        b.eval();
+        let drained = w.bursts.is_empty() && w.rings.iter().all(|q| q.held.is_empty());
+        if discarding && drained && b.is("quiet") {
+            b.set("doorbell_valid", false);
+            b.set("sq_set_valid", false);
+            b.set("release_valid", false);
+            b.set("r_valid", false);
+            b.set("clear", true);
+            b.tick();
+            b.set("clear", false);
+            while b.is("clearing") {
+                b.tick();
+            }
+            for ring in &mut w.rings {
+                *ring = Ring {
+                    size: 2,
+                    life: ring.life,
+                    ..Ring::default()
+                };
+            }
+            (discarding, late) = (false, None);
+            resets += 1;
+            b.set("discard", false);
+        }
         // Creation and deletion; a deletion ends when the card holds nothing of the queue.
         b.set("sq_set_valid", false);
         let mut setting = false;
@@ -185,6 +216,8 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
                 assert_eq!(w.rings[d].asked, w.rings[d].out, "queue {d} is busy");
                 deleting = None;
             }
+        } else if discarding || late.is_some() {
+            // Admin and ctrl are silent, and never set twice running.
         } else if !w.rings[sq].exists && w.r.random_range(0..20) == 0 {
             set_queue(&mut b, &mut w, sq, true);
             setting = true;
@@ -290,7 +323,7 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
         }
         // The head that the host would be told: behind what has been asked for, not behind what was handed out.
         let ring = &w.rings[ask];
-        if ring.exists && !setting && !errors {
+        if ring.exists && !setting && !errors && !discarding {
             let (head, in_ring) = (b.get("head"), |n: u64| n % ring.size);
             assert!(
                 (ring.out..=ring.asked).any(|n| in_ring(n) == head),
@@ -301,7 +334,10 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
             let sq = b.get("entry_sq") as usize;
             let ring = &mut w.rings[sq];
             let data = b.get_wide("entry_data");
-            while errors && ring.out < ring.asked && data != entry(sq, ring.life, ring.out) {
+            while (errors || discarding)
+                && ring.out < ring.asked
+                && data != entry(sq, ring.life, ring.out)
+            {
                 ring.out += 1; // Dropped with its burst.
             }
             assert_eq!(
@@ -335,6 +371,7 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
         // Nothing is forgotten: whatever can be fetched comes within a time that no stall explains.
         for (sq, ring) in w.rings.iter_mut().enumerate() {
             let can = ring.exists
+                && !discarding
                 && if errors {
                     ring.asked < ring.rung
                 } else {
@@ -360,6 +397,7 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
         "only {handed} entries in {cycles} cycles"
     );
     assert!(idles > 0 || errors, "never idle");
+    assert!(resets > 1, "never reset");
 }
 
 #[test]
@@ -385,4 +423,94 @@ fn unreadable_entries_are_dropped_and_told() {
     for seed in 0..2 {
         run(&CardConfig::small(), seed, 20_000, true);
     }
+}
+
+/// Doorbell to AR, last beat to entry; and a command at least every 4 cycles from queues that hold one each.
+#[test]
+fn latency_and_rate() {
+    let c = CardConfig::default_card();
+    let block = sq_fetch(&c);
+    let mut b = Bench::new(&block, &model(&block), 1);
+    while b.is("clearing") {
+        b.tick();
+    }
+    let queues = c.queues as u64;
+    for sq in 0..=queues {
+        b.set("sq_set_valid", true);
+        b.set("sq_set_sq", sq);
+        b.set("sq_set_enable", true);
+        b.set("sq_set_base", (sq + 1) << 32);
+        b.set("sq_set_size", 255);
+        b.tick();
+    }
+    b.set("sq_set_valid", false);
+    for port in ["ar_ready", "entry_ready", "slot_valid"] {
+        b.set(port, true);
+    }
+    // One entry: doorbell to AR.
+    b.set("doorbell_valid", true);
+    b.set("doorbell_queue", 3);
+    b.set("doorbell_value", 1);
+    let start = b.cycle();
+    b.tick();
+    b.set("doorbell_valid", false);
+    while !b.is("ar_valid") {
+        b.tick();
+    }
+    assert_eq!(b.cycle() - start, 3, "doorbell to AR");
+    let id = b.get("ar_id");
+    b.tick();
+    for last in [false, true] {
+        b.set("r_valid", true);
+        b.set("r_id", id);
+        b.set("r_last", last);
+        b.tick();
+    }
+    b.set("r_valid", false);
+    let mut after = 1;
+    while !b.is("entry_valid") {
+        b.tick();
+        after += 1;
+    }
+    assert_eq!(after, 2, "last beat to entry");
+    // Every queue rings for one more entry whenever its last one has come; the host answers at once.
+    let mut beats: VecDeque<(u64, bool)> = VecDeque::new();
+    let mut rung = vec![0u64; queues as usize + 1];
+    rung[3] = 1;
+    let mut due: VecDeque<u64> = (1..=queues).collect();
+    let mut entries = 0;
+    let cycles = 2000;
+    for t in 0..cycles {
+        let bell = if t % 2 == 0 { due.pop_front() } else { None };
+        b.set("doorbell_valid", bell.is_some());
+        if let Some(sq) = bell {
+            rung[sq as usize] = (rung[sq as usize] + 1) % 256;
+            b.set("doorbell_queue", sq);
+            b.set("doorbell_value", rung[sq as usize]);
+        }
+        let beat = beats.pop_front();
+        b.set("r_valid", beat.is_some());
+        if let Some((id, last)) = beat {
+            b.set("r_id", id);
+            b.set("r_last", last);
+        }
+        b.set("release_valid", false);
+        b.eval();
+        if b.is("ar_valid") {
+            let (id, n) = (b.get("ar_id"), b.get("ar_len") + 1);
+            beats.extend((0..n).map(|i| (id, i + 1 == n)));
+        }
+        if b.is("entry_valid") {
+            let sq = b.get("entry_sq");
+            b.set("release_valid", true);
+            b.set("release_sq", sq);
+            due.push_back(sq);
+            entries += 1;
+        }
+        b.tick();
+    }
+    assert!(
+        entries * 4 >= cycles - 40,
+        "{entries} entries in {cycles} cycles"
+    );
 }
