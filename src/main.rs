@@ -24,7 +24,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Runs a fio job file on the simulated card.
-    Sim(sim::Args),
+    Sim(Box<sim::Args>),
     /// Writes the card's Verilog, a file a module.
     Rtl(rtl::Args),
     /// Prints the card's registers, features and logs.

@@ -230,7 +230,7 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
 fn notes(file: &fio::JobFile, plan: &Plan, args: &Args, card: &CardConfig) -> Vec<String> {
     let mut notes = plan.notes.clone();
     if !file.ignored.is_empty() {
-        let mut names: Vec<&str> = file.ignored.iter().map(|i| i.option.as_ref()).collect();
+        let mut names: Vec<&str> = file.ignored.iter().map(|i| i.option).collect();
         names.sort_unstable();
         names.dedup();
         notes.push(format!(

@@ -56,56 +56,19 @@ struct InFlight {
     id: u64,
     bytes: usize,
     op: fio::Op,
-    lun: u32,
-}
-
-/// A queue, and what it would take: a Write's data must not be made before it is known that the queue takes it.
-struct CpuQueue<P: Pci> {
-    queue: Queue<P>,
-    /// Free entries.
-    free: u32,
-    /// Commands in flight, by LUN.
-    in_flight: Vec<u32>,
-    /// Open LUNs with none in flight: an entry is kept for each.
-    idle: u32,
-}
-
-impl<P: Pci> CpuQueue<P> {
-    /// The driver's rule (`Queue`): a LUN with nothing in flight always gets in, another leaves what is kept.
-    fn has_room(&self, lun: u32) -> bool {
-        self.in_flight.get(lun as usize).is_none_or(|n| *n == 0) || self.free > self.idle
-    }
-
-    fn started(&mut self, lun: u32) {
-        if let Some(n) = self.in_flight.get_mut(lun as usize) {
-            self.idle -= u32::from(*n == 0);
-            *n += 1;
-            self.free -= 1;
-        }
-    }
-
-    fn ended(&mut self, lun: u32) {
-        if let Some(n) = self.in_flight.get_mut(lun as usize) {
-            *n -= 1;
-            self.idle += u32::from(*n == 0);
-            self.free += 1;
-        }
-    }
 }
 
 /// A [`fio::Device`] over a [`Controller`].
 pub struct NvmeDevice<P: Pci, C> {
     controller: Controller<P>,
     clock: C,
-    queues: Vec<CpuQueue<P>>,
+    queues: Vec<Queue<P>>,
     buffers: Vec<Buffer<P::Memory>>,
     buffer_bytes: usize,
     /// What is in flight, by the driver's user word.
     commands: Vec<Option<InFlight>>,
     free: Vec<usize>,
     progress: bool,
-    /// LUNs of the commands that a poll brought; kept for its room.
-    ended: Vec<u32>,
 }
 
 /// How far time goes when the engine waits for completions alone, ns.
@@ -130,10 +93,7 @@ impl<P: Pci, C: Clock> NvmeDevice<P, C> {
                 ..QueueConfig::default()
             };
             let mut queue = controller.create_queue(&queue)?;
-            let mut used: Vec<u32> = config.luns.get(cpu).cloned().unwrap_or_default();
-            used.sort_unstable();
-            used.dedup();
-            for &lun in &used {
+            for &lun in config.luns.get(cpu).into_iter().flatten() {
                 let shown = controller.luns();
                 let found = shown.iter().find(|shown| shown.index == lun);
                 let found = found.ok_or(SetupError::NoLun {
@@ -144,12 +104,7 @@ impl<P: Pci, C: Clock> NvmeDevice<P, C> {
                     .open(found)
                     .map_err(|source| SetupError::Open { lun, cpu, source })?;
             }
-            queues.push(CpuQueue {
-                free: queue.capacity(),
-                in_flight: vec![0; used.last().map_or(0, |last| *last as usize + 1)],
-                idle: used.len() as u32,
-                queue,
-            });
+            queues.push(queue);
         }
         Ok(NvmeDevice {
             controller,
@@ -160,7 +115,6 @@ impl<P: Pci, C: Clock> NvmeDevice<P, C> {
             commands: Vec::new(),
             free: Vec::new(),
             progress: false,
-            ended: Vec::new(),
         })
     }
 
@@ -191,8 +145,8 @@ impl<P: Pci, C: Clock> NvmeDevice<P, C> {
 
     /// Ends the run: deletes the queues and shuts the controller down.
     pub fn shutdown(mut self) -> Result<(), weir_driver::Error> {
-        for cpu in self.queues.drain(..) {
-            self.controller.delete_queue(cpu.queue, |_| ())?;
+        for queue in self.queues.drain(..) {
+            self.controller.delete_queue(queue, |_| ())?;
         }
         self.controller.shutdown()
     }
@@ -227,6 +181,7 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
         command: &Command,
         fill: &mut dyn FnMut(&mut [u8]),
     ) -> Result<bool, DeviceError> {
+        // A Write's data must not be made before it is known that the queue takes it.
         if !self.queues[cpu].has_room(command.lun) {
             return Ok(false);
         }
@@ -240,8 +195,7 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
             buffer.with_mut(|data| fill(&mut data[..bytes]));
         }
         let user = self.free.pop().unwrap_or(self.commands.len());
-        let cpu = &mut self.queues[cpu];
-        let taken = cpu.queue.submit(
+        let taken = self.queues[cpu].submit(
             command.lun,
             op,
             buffer,
@@ -250,12 +204,10 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
             user as u64,
         );
         taken.map_err(|rejected| rejected.reason)?;
-        cpu.started(command.lun);
         let state = Some(InFlight {
             id: command.id,
             bytes,
             op: command.op,
-            lun: command.lun,
         });
         match self.commands.get_mut(user) {
             Some(place) => *place = state,
@@ -265,7 +217,7 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
     }
 
     fn ring(&mut self, cpu: usize) -> Result<(), DeviceError> {
-        self.queues[cpu].queue.ring();
+        self.queues[cpu].ring();
         Ok(())
     }
 
@@ -276,15 +228,12 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
     ) -> Result<(), DeviceError> {
         let (commands, free, buffers) = (&mut self.commands, &mut self.free, &mut self.buffers);
         let mut unknown = None;
-        let cpu = &mut self.queues[cpu];
-        let mut ended = std::mem::take(&mut self.ended);
-        let count = cpu.queue.poll(|done| {
+        let count = self.queues[cpu].poll(|done| {
             let Some(command) = commands.get_mut(done.user as usize).and_then(Option::take) else {
                 unknown = Some(done.user);
                 return;
             };
             free.push(done.user as usize);
-            ended.push(command.lun);
             let (id, status) = (command.id, u16::from(done.status) & 0x7ff);
             match &done.buffer {
                 Some(buffer) if command.op == fio::Op::Read => {
@@ -304,8 +253,6 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
             }
             buffers.extend(done.buffer);
         })?;
-        ended.drain(..).for_each(|lun| cpu.ended(lun));
-        self.ended = ended;
         self.progress |= count > 0;
         match unknown {
             Some(user) => {
