@@ -135,7 +135,8 @@ pub fn run(
     if let Some(path) = trace {
         world.trace(path)?;
     }
-    bring_up(&mut world, &plan, settings)?;
+    let luns = plan.luns.len() as u32;
+    bring_up(&mut world, settings.queues, luns, settings.tags)?;
     let pci = SimPci::new(world);
     // Whatever the driver says, the world's own error comes first: it is the cause.
     let result = jobs(&pci, config, &plan, settings, progress);
@@ -220,8 +221,9 @@ fn last<T: Copy>(list: &[(Option<u32>, T)], lun: u32) -> Option<T> {
     found.map(|(_, value)| *value)
 }
 
-/// Reset, LUN map, limits, and what an operating system does to a PCI function.
-fn bring_up(world: &mut World, plan: &Plan, settings: &Settings) -> Result<(), RunError> {
+/// Reset, limits of queues, LUNs and tags in use, the world's LUNs into the LUN map, and what an operating system does to
+/// a PCI function before a driver gets it.
+pub fn bring_up(world: &mut World, queues: u32, luns: u32, tags: u32) -> Result<(), RunError> {
     use lun_map::offset;
     world.reset(8)?;
     let found = world.read_platform(offset::ID)?;
@@ -232,9 +234,9 @@ fn bring_up(world: &mut World, plan: &Plan, settings: &Settings) -> Result<(), R
             wanted: lun_map::ID,
         });
     }
-    world.write_platform(offset::QUEUES, settings.queues);
-    world.write_platform(offset::LUNS, plan.luns.len() as u32);
-    world.write_platform(offset::TAGS, settings.tags);
+    world.write_platform(offset::QUEUES, queues);
+    world.write_platform(offset::LUNS, luns);
+    world.write_platform(offset::TAGS, tags);
     let places: Vec<LunMedia> = world.media().luns().to_vec();
     for (n, lun) in places.iter().enumerate() {
         let at = offset::TABLE + 16 * n as u32;
