@@ -75,6 +75,8 @@ pub trait Card {
     fn skip(&mut self, cycles: u64);
     /// Starts an FST trace.
     fn trace(&mut self, path: &std::path::Path) -> Result<(), CardError>;
+    /// Ends the trace, if one was started, so that its file is complete.
+    fn trace_end(&mut self) {}
 }
 
 struct LitePorts {
@@ -396,5 +398,9 @@ impl Card for VerilatedCard {
 
     fn trace(&mut self, path: &std::path::Path) -> Result<(), CardError> {
         Ok(self.sim.trace(path)?)
+    }
+
+    fn trace_end(&mut self) {
+        self.sim.trace_end();
     }
 }

@@ -534,6 +534,11 @@ impl World {
             .map_err(|source| WorldError::Card { cycle, source })
     }
 
+    /// Ends the trace, if one was started, so that its file is complete even when the world is never dropped.
+    pub fn trace_end(&mut self) {
+        self.card.trace_end();
+    }
+
     /// Where everything stands, for messages: a line a part.
     pub fn state(&self) -> String {
         let mut text = String::new();

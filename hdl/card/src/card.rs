@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             doorbells                                          host AXI4
-//!  bar0_* ──► bar0 ────────┐   ┌──────────────────────────────── host_port ── host_id_map ──► host_*
+//!  bar0_* ──► bar0 ────────┐   ┌──────────────────────────────── host_port ── bus_gate ── host_id_map ──► host_*
 //!             │ table      ▼   ▼ entries                           ▲   ▲  ▲
 //!             │         sq_fetch ──► decode ──► lun_engine ──► dma ┘   │  │
 //!             │            ▲  slots     │ admin   │ lists      └── media_id_map ──► media_*
@@ -22,6 +22,7 @@ use crate::axi_id_map::{IdMapPorts, axi_id_map};
 use crate::axi_lite::AxiLite;
 use crate::bar0::{self, Bar0Ports, bar0};
 use crate::bitmap::{BitmapConfig, BitmapPorts, bitmap};
+use crate::bus_gate::{BusGatePorts, bus_gate};
 use crate::config::CardConfig;
 use crate::cq_post::{CqPostPorts, cq_post};
 use crate::ctrl::{CtrlPorts, ctrl};
@@ -201,6 +202,7 @@ struct Blocks {
     irq: Module,
     admin: Module,
     host_port: Module,
+    bus_gate: Module,
     host_id_map: Module,
     media_id_map: Module,
 }
@@ -222,6 +224,7 @@ pub fn card(c: &CardConfig) -> Module {
         irq: irq(c),
         admin: admin(c),
         host_port: host_port(c),
+        bus_gate: bus_gate(&c.host_axi()),
         host_id_map: axi_id_map(&c.host_id_map()),
         media_id_map: axi_id_map(&c.media_id_map()),
     };
@@ -295,6 +298,7 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     let irq = instance::<IrqPorts>("u_irq", &b.irq, c);
     let admin = instance::<AdminPorts>("u_admin", &b.admin, c);
     let port = instance::<HostPortPorts>("u_host_port", &b.host_port, c);
+    let gate = instance::<BusGatePorts>("u_bus_gate", &b.bus_gate, &c.host_axi());
     let host_map = instance::<IdMapPorts>("u_host_id_map", &b.host_id_map, &c.host_id_map());
     let media_map = instance::<IdMapPorts>("u_media_id_map", &b.media_id_map, &c.media_id_map());
 
@@ -487,12 +491,19 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     unused(port.cq_b.payload.id);
 
     comment("the ports");
-    port.bus_master_enable.set(p.bus_master_enable);
-    host_map.inner_ar.set(&port.ar);
-    port.r.set(&host_map.inner_r);
-    host_map.inner_aw.set(&port.aw);
-    host_map.inner_w.set(&port.w);
-    port.b.set(&host_map.inner_b);
+    let closed = discard & !p.bus_master_enable;
+    port.bus_master_enable.set(p.bus_master_enable | closed);
+    gate.closed.set(closed);
+    gate.inner_ar.set(&port.ar);
+    port.r.set(&gate.inner_r);
+    gate.inner_aw.set(&port.aw);
+    gate.inner_w.set(&port.w);
+    port.b.set(&gate.inner_b);
+    host_map.inner_ar.set(&gate.outer_ar);
+    gate.outer_r.set(&host_map.inner_r);
+    host_map.inner_aw.set(&gate.outer_aw);
+    host_map.inner_w.set(&gate.outer_w);
+    gate.outer_b.set(&host_map.inner_b);
     let size = c.beat_bytes().ilog2();
     connect(&host_map, &p.host, size);
     connect(&media_map, &p.media, size);
@@ -517,6 +528,7 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
         irq.quiet,
         admin.quiet,
         port.quiet,
+        gate.quiet,
         host_map.quiet,
         media_map.quiet,
     ]);
@@ -536,6 +548,7 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
         irq.idle,
         admin.idle,
         port.idle,
+        gate.idle,
         host_map.idle,
         media_map.idle,
     ]);

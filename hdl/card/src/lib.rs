@@ -6,6 +6,7 @@ pub mod axi_id_map;
 pub mod axi_lite;
 pub mod bar0;
 pub mod bitmap;
+pub mod bus_gate;
 pub mod card;
 pub mod config;
 pub mod cq_post;
