@@ -396,12 +396,45 @@ impl World {
         self.bench.tick();
     }
 
+    fn input_is_low(&self, stream: &str) -> bool {
+        let valid = self.bench.sim.input(&format!("{stream}_valid"));
+        self.bench.sim.get(valid.expect("port").into()) == 0
+    }
+
     fn outstanding(&self) -> usize {
         self.list.outstanding()
             + self.host_read.outstanding()
             + self.media_read.outstanding()
             + self.host_write.outstanding()
             + self.media_write.outstanding()
+    }
+}
+
+/// While the block says that it is idle and no input is valid, clocking it changes no output.
+fn idle_means_still(w: &mut World) {
+    let inputs = [
+        "exec",
+        "cmd_write",
+        "list_r",
+        "host_r",
+        "media_r",
+        "host_b",
+        "media_b",
+    ];
+    let quiet = inputs.iter().all(|i| w.input_is_low(i));
+    w.bench.eval();
+    if !quiet || !w.bench.is("idle") {
+        return;
+    }
+    let outputs = [
+        "done", "list_ar", "host_ar", "media_ar", "host_aw", "media_aw", "host_w", "media_w",
+    ];
+    let see = |w: &World| outputs.map(|o| w.bench.get(&format!("{o}_valid")));
+    let before = see(w);
+    for _ in 0..12 {
+        w.bench.tick();
+        assert!(w.bench.is("idle"), "idle ends by itself");
+        assert_eq!(see(w), before, "an output changes while idle");
     }
 }
 
@@ -434,6 +467,9 @@ fn random_run(
     let mut offered = false;
     while over < count || count == 0 {
         let cycle = w.bench.cycle();
+        if rng.random_range(0..8) == 0 {
+            idle_means_still(&mut w);
+        }
         if count == 0 && cycle >= stop {
             break;
         }
@@ -618,6 +654,101 @@ fn rate(c: &CardConfig, op: Op, blocks: u64, offset: u64, n: u64) -> (u64, World
         w.tick();
     }
     (dones[n as usize - 1] - dones[0], w)
+}
+
+/// LUN 1 reads 128 KiB commands from media that take 5000 cycles, all tags but four are its own; LUN 0 reads 4 KiB from
+/// prompt media. Returns LUN 0's chunks in `cycles` cycles, from when LUN 1 has taken all it gets.
+fn beside_a_slow_lun(rule: u64, slow: bool, cycles: u64) -> u64 {
+    let c = CardConfig {
+        data_bits: 256,
+        ..CardConfig::small()
+    };
+    let module = dma(&c);
+    let bench = Bench::new(&module, &model(&module), 1);
+    let media = Manner {
+        reorder: true,
+        ..Manner::PROMPT
+    };
+    let mut w = World::new(bench, Manner::PROMPT, media, 1);
+    w.bench.set("rule", rule);
+    w.media_read.slow = Some((1 << 30, 5000));
+    let command = |tag: u64, lun: u64, blocks: u64| Command {
+        op: Op::Read,
+        slot: tag,
+        tag,
+        lun,
+        sq: 1,
+        media_block: (lun << 21) + tag * 256,
+        blocks,
+        prp1: (1 << 32) + (tag << 20),
+        prp2: (1 << 32) + (tag << 20) + 0x8_0000,
+        host: vec![],
+        wrong: Wrong::Nothing,
+        status: 0,
+    };
+    for tag in 0..32 {
+        for page in 0..31 {
+            let at = (1 << 32) + (tag << 20);
+            w.host
+                .set_u64(at + 0x8_0000 + 8 * page, at + 4096 * (page + 1));
+        }
+    }
+    let mut again: VecDeque<Command> = (4..32)
+        .filter(|_| slow)
+        .map(|t| command(t, 1, 256))
+        .collect();
+    again.extend((0..4).map(|t| command(t, 0, 8)));
+    let mut offer: Option<Command> = None;
+    let (mut done, mut from) = (0, None);
+    loop {
+        w.bench.set("cmd_write_valid", 0);
+        w.bench.set("exec_valid", 0);
+        if let Some(c) = &offer {
+            w.exec(&c.clone());
+        }
+        let next = if offer.is_none() {
+            again.pop_front()
+        } else {
+            None
+        };
+        if let Some(c) = &next {
+            w.cmd_write(c);
+        }
+        w.drive();
+        if offer.is_none() || w.bench.is("exec_ready") {
+            offer = next;
+        }
+        if w.bench.is("done_valid") {
+            let (tag, lun) = (w.bench.get("done_exec_tag"), w.bench.get("done_exec_lun"));
+            again.push_back(command(tag, lun, if lun == 0 { 8 } else { 256 }));
+            done += (lun == 0 && from.is_some()) as u64;
+        }
+        w.tick();
+        let now = w.bench.cycle();
+        if from.is_none() && now > 1500 {
+            from = Some(now);
+        }
+        if from.is_some_and(|f| now >= f + cycles) {
+            return done;
+        }
+    }
+}
+
+#[test]
+fn a_slow_lun_does_not_slow_another() {
+    for rule in 0..3 {
+        let alone = beside_a_slow_lun(rule, false, 3000);
+        let beside = beside_a_slow_lun(rule, true, 3000);
+        println!("rule {rule}: {alone} commands alone, {beside} beside a slow LUN");
+        assert!(
+            alone >= 22,
+            "rule {rule}: {alone} commands of 128 beats in 3000 cycles"
+        );
+        assert!(
+            beside * 10 >= alone * 9,
+            "rule {rule}: {alone} alone, {beside} beside a slow LUN"
+        );
+    }
 }
 
 #[test]

@@ -96,6 +96,8 @@ struct World {
     executing: HashMap<u64, Command>,
     /// Tags in the order of their chunks.
     order: Vec<u64>,
+    /// LUNs of chunks that are about to end: reads and writes.
+    ends: [VecDeque<u64>; 2],
 }
 
 impl World {
@@ -107,6 +109,7 @@ impl World {
             list,
             executing: HashMap::new(),
             order: vec![],
+            ends: [VecDeque::new(), VecDeque::new()],
         }
     }
 
@@ -137,7 +140,18 @@ impl World {
         b.set("write_chunk_ready", ready[1]);
         b.set("failed_ready", 1);
         self.list.drive(&mut b.sim, &self.memory);
+        b.set("read_ended", 0);
+        b.set("write_ended", 0);
         b.eval();
+        // A chunk ends, never in a cycle that makes one.
+        if !b.is("issue_valid") {
+            for (name, ends) in ["read_ended", "write_ended"].iter().zip(&mut self.ends) {
+                let lun = ends.pop_front();
+                b.set(name, lun.is_some());
+                b.set(&format!("{name}_lun"), lun.unwrap_or(0));
+            }
+            b.eval();
+        }
         let taken = offer.is_some() && b.is("exec_ready");
         if b.is("issue_valid") {
             let c = self
@@ -162,6 +176,7 @@ impl World {
                     self.executing.remove(&tag);
                 }
                 self.order.push(tag);
+                self.ends[write as usize].push_back(tag % 4);
             }
         }
         if taken && let Some(c) = offer {
@@ -267,8 +282,9 @@ fn chunks_follow_the_prps() {
                 w.executing
             );
         }
-        w.cycle(None, [true; 2]);
-        w.cycle(None, [true; 2]);
+        for _ in 0..40 {
+            w.cycle(None, [true; 2]);
+        }
         assert!(w.bench.is("idle"));
     });
 }
@@ -328,6 +344,8 @@ fn commands_that_need_no_list_pass_those_that_wait() {
 fn a_chunk_every_cycle() {
     let c = CardConfig {
         data_bits: 256,
+        read_chunks: 64,
+        write_chunks: 64,
         ..CardConfig::small()
     };
     let module = prp(&c);

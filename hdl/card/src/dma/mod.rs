@@ -8,6 +8,7 @@
 //! ```
 //!
 //! **Invariants**: all AXI traffic of a command has ended before its `done`; reads and writes never wait for each other;
+//! no LUN holds all chunks;
 //! an error ends only the command it belongs to (Data Transfer Error; PRP Offset Invalid for a list entry with an offset).
 //! **Latency**: exec to media AR 4 cycles without a list; media's first R to the host's W 2; last B to `done` 2.
 //! **Rate**: a data beat a cycle in each direction across commands; a Flush a cycle.
@@ -153,6 +154,8 @@ fn body(c: &CardConfig, p: DmaPorts, [prp, read, write, done]: [&Module; 4]) {
     p.host_w.set(&read.w);
     read.b.set(&p.host_b);
     done.read_ret.set(&read.ret);
+    prp.read_ended.set(read.ret.fire());
+    prp.read_ended_lun.set(read.ret_lun);
 
     p.host_ar.set(&write.ar);
     write.r.set(&p.host_r);
@@ -160,8 +163,10 @@ fn body(c: &CardConfig, p: DmaPorts, [prp, read, write, done]: [&Module; 4]) {
     p.media_w.set(&write.w);
     write.b.set(&p.media_b);
     done.write_ret.set(&write.ret);
+    prp.write_ended.set(write.ret.fire());
+    prp.write_ended_lun.set(write.ret_lun);
 
     p.done.set(&done.done);
     p.idle
-        .set(prp.idle & read.idle & write.idle & done.idle & !p.exec.valid);
+        .set(prp.idle & read.idle & write.idle & done.idle & !p.exec.fire());
 }

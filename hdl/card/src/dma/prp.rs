@@ -55,6 +55,22 @@ pub struct PrpPorts {
     #[input]
     #[params(p.host_axi())]
     pub list_r: Stream<AxiR>,
+    /// A chunk from media to host has ended; a pulse, never together with `issue`.
+    #[input]
+    #[bits(1)]
+    pub read_ended: Sig,
+    /// Its LUN.
+    #[input]
+    #[bits(p.lun_bits())]
+    pub read_ended_lun: Sig,
+    /// A chunk from host to media has ended; a pulse, never together with `issue`.
+    #[input]
+    #[bits(1)]
+    pub write_ended: Sig,
+    /// Its LUN.
+    #[input]
+    #[bits(p.lun_bits())]
+    pub write_ended_lun: Sig,
     /// Chunks from media to host.
     #[output]
     pub read_chunk: Stream<Chunk>,
@@ -119,13 +135,13 @@ struct Cut {
 
 /// Builds the block.
 pub fn prp(c: &CardConfig) -> Module {
-    let pick = pick(c);
+    let (pick_read, pick_write) = (pick(c, c.read_chunks), pick(c, c.write_chunks));
     let list = prp_list(c);
     module(
         "prp",
         "Cuts executing commands into chunks, each inside one host page and one 4 KiB page of media.",
         c,
-        |p: PrpPorts| body(c, p, &pick, &list),
+        |p: PrpPorts| body(c, p, [&pick_read, &pick_write], &list),
     )
 }
 
@@ -153,10 +169,10 @@ fn chunk_queue(
 }
 
 #[hw]
-fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module) {
+fn body(c: &CardConfig, p: PrpPorts, [pick_read, pick_write]: [&Module; 2], list_module: &Module) {
     let list = instance::<PrpListPorts>("u_list", list_module, c);
-    let pick_read = instance::<PickPorts>("u_pick_read", pick_module, c);
-    let pick_write = instance::<PickPorts>("u_pick_write", pick_module, c);
+    let pick_read = instance::<PickPorts>("u_pick_read", pick_read, c);
+    let pick_write = instance::<PickPorts>("u_pick_write", pick_write, c);
     let list_queue = fifo::<Sig>("list_queue", &c.tag_bits(), c.tags as u64);
     let works = Mem::new(c.tags as u64, Work::width_of(c)).style(Style::Distributed);
     let slots = Mem::new(c.slots() as u64, CmdInfo::width_of(c)).style(Style::Block);
@@ -264,6 +280,7 @@ fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module)
     );
     let chunk = Chunk {
         tag: work.tag,
+        lun: work.lun,
         host: cat(&[host_page, cut.host_offset]),
         media: cut.media,
         len,
@@ -342,14 +359,24 @@ fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module)
         inserted.tag,
         inserted.pack(),
     );
-    for (pick, write) in [(&pick_read, lit(0, 1)), (&pick_write, lit(1, 1))] {
+    let fails = chunk_valid & bad;
+    for (pick, write, ended, ended_lun) in [
+        (&pick_read, lit(0, 1), p.read_ended, p.read_ended_lun),
+        (&pick_write, lit(1, 1), p.write_ended, p.write_ended_lun),
+    ] {
+        pick.rule.set(p.rule);
         pick.insert_valid.set(insert & inserted.write.eq(write));
         pick.insert_tag.set(inserted.tag);
         pick.insert_lun.set(inserted.lun);
         pick.insert_new.set(take_new);
         pick.insert_weight.set(p.exec_weight);
-        pick.rule.set(p.rule);
+        pick.ended_valid.set(ended | (fails & work.write.eq(write)));
+        pick.ended_lun.set(ended.mux(ended_lun, work.lun));
     }
+    assert(
+        "one_end_at_a_time",
+        !(fails & (p.read_ended | p.write_ended)),
+    );
 
     comment("A list that failed ends its command; a buffer whose command is over is free.");
     let over_with_list = chunk_valid & over & work.has_list;
@@ -366,8 +393,8 @@ fn body(c: &CardConfig, p: PrpPorts, pick_module: &Module, list_module: &Module)
 
     p.list_ar.set(&list.ar);
     list.r.set(&p.list_r);
-    let lists_wait = list_queue.output.valid & list.free.valid;
-    let quiet = !(visit_valid | cut_valid | lists_wait | reads.output.valid | writes.output.valid);
+    let leaves = p.read_chunk.fire() | p.write_chunk.fire();
+    let moves = starts | visit_valid | cut_valid | leaves | p.exec.fire() | list.result.fire();
     p.idle
-        .set(quiet & list.idle & !pick_read.take.valid & !pick_write.take.valid);
+        .set(!moves & list.idle & pick_read.idle & pick_write.idle);
 }

@@ -50,6 +50,10 @@ pub struct DmaReadPorts {
     /// A chunk has ended.
     #[output]
     pub ret: Stream<Return>,
+    /// With it: its LUN.
+    #[output]
+    #[bits(p.lun_bits())]
+    pub ret_lun: Sig,
     /// Nothing to do but wait for host or media.
     #[output]
     #[bits(1)]
@@ -81,7 +85,7 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
     let id_bits = c.read_chunk_bits();
     let n = c.read_chunks as u64;
     let flights = Mem::new(n, Flight::width_of(c)).style(Style::Distributed);
-    let tags = Mem::new(n, c.tag_bits()).style(Style::Distributed);
+    let owners = Mem::new(n, Owner::width_of(c)).style(Style::Distributed);
     let faults = Mem::new(n, 1).style(Style::Distributed);
 
     comment("Ask media for a chunk.");
@@ -103,7 +107,11 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
         plan: plan(c, media_lane, host_lane, chunk.len),
     };
     flights.write(asked, free.take.payload, flight.pack());
-    tags.write(asked, free.take.payload, chunk.tag);
+    let owner = Owner {
+        tag: chunk.tag,
+        lun: chunk.lun,
+    };
+    owners.write(asked, free.take.payload, owner.pack());
 
     comment("Media data: look its chunk up.");
     let align = instance::<RealignPorts>("u_align", realign, c);
@@ -161,7 +169,9 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
     unused(b.id.hi(b.id.width() - id_bits));
     unused(b.resp.bit(0));
     p.ret.valid.set(p.b.valid);
-    p.ret.payload.tag.set(tags.read_async(ended));
+    let whose = Owner::unpack(c, owners.read_async(ended));
+    p.ret.payload.tag.set(whose.tag);
+    p.ret_lun.set(whose.lun);
     let failed = b.resp.bit(1) | faults.read_async(ended);
     p.ret
         .payload
@@ -171,5 +181,5 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
     free.put.set(p.b.fire());
     free.put_id.set(ended);
 
-    p.idle.set(!p.chunk.valid & !beat_valid & align.idle);
+    p.idle.set(!p.chunk.fire() & !beat_valid & align.idle);
 }

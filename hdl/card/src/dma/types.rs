@@ -85,6 +85,9 @@ pub struct Chunk {
     /// The command.
     #[bits(p.tag_bits())]
     pub tag: Sig,
+    /// Its LUN.
+    #[bits(p.lun_bits())]
+    pub lun: Sig,
     /// Host address in dwords.
     #[bits(HOST_BITS)]
     pub host: Sig,
@@ -159,6 +162,18 @@ pub struct Issue {
     /// [`Fault`].
     #[bits(2)]
     pub fault: Sig,
+}
+
+/// Whose a chunk is.
+#[derive(Bundle, Clone, Copy)]
+#[bundle(params = CardConfig)]
+pub struct Owner {
+    /// The command.
+    #[bits(p.tag_bits())]
+    pub tag: Sig,
+    /// Its LUN.
+    #[bits(p.lun_bits())]
+    pub lun: Sig,
 }
 
 /// A chunk has ended, or a command's list has failed.

@@ -49,6 +49,10 @@ pub struct DmaWritePorts {
     /// A chunk has ended.
     #[output]
     pub ret: Stream<Return>,
+    /// With it: its LUN.
+    #[output]
+    #[bits(p.lun_bits())]
+    pub ret_lun: Sig,
     /// Nothing to do but wait for host or media.
     #[output]
     #[bits(1)]
@@ -94,7 +98,7 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
     let n = c.write_chunks as u64;
     let beat_bits = c.beat_bits();
     let flights = Mem::new(n, Flight::width_of(c)).style(Style::Distributed);
-    let tags = Mem::new(n, c.tag_bits()).style(Style::Distributed);
+    let owners = Mem::new(n, Owner::width_of(c)).style(Style::Distributed);
 
     comment("Ask the host for a chunk.");
     let free = id_pool("free", c.write_chunks);
@@ -116,7 +120,11 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
         plan: plan(c, host_lane, media_lane, chunk.len),
     };
     flights.write(asked, free.take.payload, flight.pack());
-    tags.write(asked, free.take.payload, chunk.tag);
+    let owner = Owner {
+        tag: chunk.tag,
+        lun: chunk.lun,
+    };
+    owners.write(asked, free.take.payload, owner.pack());
 
     comment("Host data goes into its chunk's buffer; bursts may interleave.");
     let r = p.r.payload;
@@ -202,7 +210,9 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
     let ended = p.b.valid.mux(b_id, full.id);
     let failed = !p.b.valid | b.resp.bit(1);
     p.ret.valid.set(p.b.valid | drop_it);
-    p.ret.payload.tag.set(tags.read_async(ended));
+    let whose = Owner::unpack(c, owners.read_async(ended));
+    p.ret.payload.tag.set(whose.tag);
+    p.ret_lun.set(whose.lun);
     p.ret
         .payload
         .fault
@@ -216,5 +226,5 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
         .set((drains & drained) | (drop_it & p.ret.ready));
 
     p.idle
-        .set(!p.chunk.valid & !full_queue.output.valid & !beat_valid & align.idle);
+        .set(!p.chunk.fire() & !full_queue.output.valid & !beat_valid & align.idle);
 }

@@ -159,6 +159,8 @@ pub struct ReadSlave {
     pub unique_ids: bool,
     /// Takes requests and does not answer.
     pub paused: bool,
+    /// Addresses at and above the first answer this many cycles later.
+    pub slow: Option<(u64, u64)>,
 }
 
 impl ReadSlave {
@@ -199,6 +201,7 @@ impl ReadSlave {
             most: 0,
             unique_ids: true,
             paused: false,
+            slow: None,
         }
     }
 
@@ -278,7 +281,8 @@ impl ReadSlave {
                 "{}: id {id} is in flight twice",
                 self.name
             );
-            let ready_at = self.cycle + self.rng.random_range(1..=self.manner.latency);
+            let more = self.slow.filter(|s| addr >= s.0).map_or(0, |s| s.1);
+            let ready_at = self.cycle + more + self.rng.random_range(1..=self.manner.latency);
             self.requests.push((self.cycle, id, addr, len));
             self.bursts.push(Burst {
                 id,
