@@ -261,6 +261,10 @@ fn body(c: &CardConfig, p: HostPortPorts) {
     let writes_in_flight = scope("writes", || flights(p.aw.fire(), p.b.fire()));
     p.quiet
         .set(!reads_in_flight.any() & !writes_in_flight.any());
-    p.idle
-        .set(!read_requests.any() & !write_requests.any() & !p.w.valid);
+    comment("A request that has waited a cycle changes nothing until it is taken.");
+    let read_waits = read_requests.any() & !p.ar.ready;
+    let write_waits = write_requests.any() & !p.aw.ready;
+    let reads_rest = !read_requests.any() | (read_waits & delay(read_waits));
+    let writes_rest = !write_requests.any() | (write_waits & delay(write_waits));
+    p.idle.set(reads_rest & writes_rest & !p.w.fire());
 }
