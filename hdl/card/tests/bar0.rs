@@ -22,7 +22,7 @@ impl Regs {
     fn read(&self, c: &CardConfig, addr: u64) -> u64 {
         match addr {
             // MQES, CQR, TO 1 s; NVM command set.
-            0x00 => c.entries as u64 - 1 | 1 << 16 | 2 << 24,
+            0x00 => (c.entries as u64 - 1) | (1 << 16) | (2 << 24),
             0x04 => 1 << 5,
             0x08 => 0x0001_0400,
             0x14 => self.cc,

@@ -8,6 +8,9 @@ use rand::Rng;
 use weir_card::config::CardConfig;
 use weir_card::lun_map::lun_map;
 
+/// Whether a LUN is there, its base and its blocks; none where nothing was written.
+type Row = (bool, Option<u64>, Option<u64>);
+
 #[derive(Clone)]
 struct Map {
     limits: [u64; 3],
@@ -70,7 +73,7 @@ impl Map {
     }
 
     /// Whether a LUN is there, its base and its blocks.
-    fn lookup(&self, lun: u64) -> (bool, Option<u64>, Option<u64>) {
+    fn lookup(&self, lun: u64) -> Row {
         let Some(row) = self.rows.get(lun as usize) else {
             return (false, None, None);
         };
@@ -88,7 +91,7 @@ fn run(c: &CardConfig, seed: u64) {
     let mut map = Map::new(c);
     let mut pulse: Option<(u64, u64, u64)> = None;
     let mut asked: Option<(u64, Vec<Option<u64>>)> = None;
-    let mut looked: Option<[(bool, Option<u64>, Option<u64>); 2]> = None;
+    let mut looked: Option<[Row; 2]> = None;
     let lun_max = 1u64 << c.lun_bits();
     let (mut found, mut reads) = (0, 0);
     for _ in 0..12_000 {
