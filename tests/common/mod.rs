@@ -25,16 +25,11 @@ const PATIENCE_NS: u64 = 20_000_000;
 pub type Done = Completed<SimMemory>;
 
 /// The model of `config`, built once a process.
-fn model(config: &CardConfig) -> Model {
+fn model(config: &CardConfig, options: ModelOptions) -> Model {
     static MODELS: OnceLock<Mutex<BTreeMap<String, Model>>> = OnceLock::new();
-    let options = ModelOptions {
-        trace: std::env::var_os("WEIR_TRACE").is_some(),
-        asserts: true,
-        random_collisions: true,
-    };
     let mut models = MODELS.get_or_init(Mutex::default).lock().unwrap();
     models
-        .entry(format!("{config:?}"))
+        .entry(format!("{config:?} {options:?}"))
         .or_insert_with(|| build(&card(config), options).unwrap())
         .clone()
 }
@@ -47,13 +42,28 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// A card of this configuration in a plain world, changed by `change`.
+    /// A card of this configuration in a plain world, changed by `change`, with everything checked.
     pub fn new(config: &CardConfig, seed: u64, change: impl FnOnce(&mut WorldConfig)) -> Rig {
+        let options = ModelOptions {
+            trace: std::env::var_os("WEIR_TRACE").is_some(),
+            asserts: true,
+            random_collisions: true,
+        };
+        Self::with(config, seed, options, change)
+    }
+
+    /// The same with the model of these options.
+    pub fn with(
+        config: &CardConfig,
+        seed: u64,
+        options: ModelOptions,
+        change: impl FnOnce(&mut WorldConfig),
+    ) -> Rig {
         let mut world = WorldConfig::new(Media::equal_luns(config.luns, BLOCKS, Latency::Fixed(0)));
         world.vectors = config.queues as u16 + 1;
         world.seed = seed;
         change(&mut world);
-        let card = instance(&model(config), seed).unwrap();
+        let card = instance(&model(config, options), seed).unwrap();
         let mut world = World::new(Box::new(card), &world).unwrap();
         // WEIR_TRACE=out.fst with one test shows what happened; the file is complete up to the failure's last megabyte.
         if let Some(path) = std::env::var_os("WEIR_TRACE") {
