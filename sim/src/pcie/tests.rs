@@ -102,11 +102,7 @@ fn b_comes_at_once_and_the_data_later_and_in_order() {
     while bench.master.pending() > 0 {
         bench.step();
     }
-    assert_eq!(
-        bench.master.take_done()[1].cycle,
-        33,
-        "33 beats, then B"
-    );
+    assert_eq!(bench.master.take_done()[1].cycle, 33, "33 beats, then B");
     bench.host.memory.read(iova, &mut seen);
     assert_eq!((seen[999], bench.host.interrupt_pending(5)), (0, false));
     while !bench.host.interrupt_pending(5) {
