@@ -49,6 +49,8 @@ struct Command {
     /// Host byte ranges in order.
     host: Vec<(u64, u64)>,
     wrong: Wrong,
+    /// The host page that answers with an error.
+    bad_page: Option<u64>,
     status: u64,
 }
 
@@ -64,6 +66,8 @@ struct Maker {
     any_media: Vec<Range<u64>>,
     faults: bool,
     written: Vec<(u64, u64)>,
+    /// Operation, blocks and offset of the next commands; at random when there are none.
+    wanted: VecDeque<(Op, u64, u64)>,
 }
 
 impl Maker {
@@ -78,6 +82,7 @@ impl Maker {
             any_media: vec![],
             faults,
             written: vec![],
+            wanted: VecDeque::new(),
         }
     }
 
@@ -114,6 +119,7 @@ impl Maker {
             4 => 4092 - 4 * r(&mut self.rng, 20),
             _ => 4 * r(&mut self.rng, 1024),
         };
+        let (op, blocks, offset) = self.wanted.pop_front().unwrap_or((op, blocks, offset));
         let bytes = blocks * 512;
         let pages = (offset + bytes).div_ceil(4096);
         let first = self.page() + offset;
@@ -162,9 +168,11 @@ impl Maker {
                 media_block = at;
             }
         }
+        let mut bad_page = None;
         match wrong {
             Wrong::HostPage => {
                 let page = ranges[r(&mut self.rng, pages) as usize].0 / 4096;
+                bad_page = Some(page);
                 if op == Op::Write {
                     host.bad_reads.insert(page)
                 } else {
@@ -198,6 +206,7 @@ impl Maker {
             prp2,
             host: ranges,
             wrong,
+            bad_page,
             status,
         };
         self.expect(&command);
@@ -272,6 +281,8 @@ impl Maker {
                     self.media.write(at, &self.host.read(*start, *n as usize))
                 }
                 (Op::Read, _) => self.any_host.push(*start..start + n),
+                // What could not be read is not written.
+                (Op::Write, _) if c.bad_page == Some(start / 4096) => {}
                 (Op::Write, _) => self.any_media.push(at..at + n),
             }
             at += n;
@@ -438,16 +449,29 @@ fn idle_means_still(w: &mut World) {
     }
 }
 
-/// Runs `count` random commands (0: until cycle `stop`) and checks all of them.
-fn random_run(
-    module: &Module,
-    bench: Bench,
-    c: &CardConfig,
+/// What a run does.
+#[derive(Clone, Default)]
+struct Run {
     seed: u64,
+    /// A quarter of the commands have something wrong.
     faults: bool,
+    /// The first commands, then random ones.
+    wanted: VecDeque<(Op, u64, u64)>,
+    /// Commands, all of which must end well; 0: until `stop`.
     count: usize,
+    /// Cycle.
     stop: u64,
-) -> Bench {
+}
+
+/// Runs commands against slaves of random manners and checks all of them.
+fn run_commands(module: &Module, bench: Bench, c: &CardConfig, run: Run) -> Bench {
+    let Run {
+        seed,
+        faults,
+        wanted,
+        count,
+        stop,
+    } = run;
     let mut rng = rng(seed);
     let mut manner = || Manner {
         reorder: rng.random_range(0..3) > 0,
@@ -458,6 +482,7 @@ fn random_run(
     let (host, media) = (manner(), manner());
     let mut w = World::new(bench, host, media, seed);
     let mut maker = Maker::new(seed, faults);
+    maker.wanted = wanted;
     let mut free_tags: Vec<u64> = (0..c.tags as u64).collect();
     let mut free_slots: Vec<u64> = (0..c.slots() as u64).collect();
     let mut to_exec: VecDeque<Command> = VecDeque::new();
@@ -580,7 +605,33 @@ fn every_byte_and_status_of_random_commands() {
     in_threads(&work, |(c, seed)| {
         let (_, model, module) = built.iter().find(|b| b.0 == *c).expect("built");
         let bench = Bench::new(module, model, *seed);
-        random_run(module, bench, c, 1000 + seed, seed % 2 == 1, 150, 0);
+        let run = Run {
+            seed: 1000 + seed,
+            faults: seed % 2 == 1,
+            count: 150,
+            ..Run::default()
+        };
+        run_commands(module, bench, c, run);
+    });
+}
+
+#[test]
+fn every_legal_offset() {
+    let widths = [128, 256, 512].map(|data_bits| CardConfig {
+        data_bits,
+        ..CardConfig::small()
+    });
+    in_threads(&widths, |c| {
+        let module = dma(c);
+        let bench = Bench::new(&module, &model(&module), 1);
+        let offsets = (0..1024).flat_map(|i| [(Op::Read, 1, 4 * i), (Op::Write, 1, 4 * i)]);
+        let run = Run {
+            seed: 4000,
+            wanted: offsets.collect(),
+            count: 2048,
+            ..Run::default()
+        };
+        run_commands(&module, bench, c, run);
     });
 }
 
@@ -595,9 +646,20 @@ fn a_reset_in_mid_run_leaves_nothing_behind() {
     let seeds: Vec<u64> = (0..4).collect();
     in_threads(&seeds, |seed| {
         let bench = Bench::new(&module, &model, *seed);
-        let mut bench = random_run(&module, bench, &c, 2000 + seed, false, 0, 500 + 377 * seed);
+        let first = Run {
+            seed: 2000 + seed,
+            stop: 500 + 377 * seed,
+            ..Run::default()
+        };
+        let mut bench = run_commands(&module, bench, &c, first);
         bench.reset();
-        random_run(&module, bench, &c, 3000 + seed, true, 60, 0);
+        let second = Run {
+            seed: 3000 + seed,
+            faults: true,
+            count: 60,
+            ..Run::default()
+        };
+        run_commands(&module, bench, &c, second);
     });
 }
 
@@ -621,6 +683,7 @@ fn rate(c: &CardConfig, op: Op, blocks: u64, offset: u64, n: u64) -> (u64, World
         prp2: 0x100_0000 + i * 8192 + 4096,
         host: vec![],
         wrong: Wrong::Nothing,
+        bad_page: None,
         status: 0,
     };
     let mut next: Option<Command> = None;
@@ -684,6 +747,7 @@ fn beside_a_slow_lun(rule: u64, slow: bool, cycles: u64) -> u64 {
         prp2: (1 << 32) + (tag << 20) + 0x8_0000,
         host: vec![],
         wrong: Wrong::Nothing,
+        bad_page: None,
         status: 0,
     };
     for tag in 0..32 {
@@ -809,6 +873,7 @@ fn latencies_with_prompt_slaves() {
         prp2: 0,
         host: vec![],
         wrong: Wrong::Nothing,
+        bad_page: None,
         status: 0,
     };
     w.cmd_write(&command);
