@@ -11,7 +11,7 @@
 #include "verilated_fst_c.h"
 #endif
 
-constexpr uint32_t WEIR_ABI = 1;
+constexpr uint32_t WEIR_ABI = 2;
 
 // One failed assertion, $error, $fatal or $stop, and the counters Rust reads without a call.
 struct WeirStatus {
@@ -43,6 +43,7 @@ struct WeirApi {
     WeirStatus* (*status)(void*);
     void (*eval)(void*);
     void (*tick)(void*, uint64_t n);
+    void (*edge)(void*);  // a tick; no input has changed since the last eval
     void (*skip)(void*, uint64_t n);
     int32_t (*trace_open)(void*, const char* path);  // 0: done, 1: model built without trace, 2: cannot open
     void (*trace_close)(void*);

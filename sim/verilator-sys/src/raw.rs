@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::cache::Entry;
 use crate::{AssertError, Error};
 
-const ABI: u32 = 1;
+const ABI: u32 = 2;
 
 #[repr(C)]
 struct Status {
@@ -45,6 +45,7 @@ struct Api {
     status: unsafe extern "C" fn(*mut c_void) -> *const Status,
     eval: unsafe extern "C" fn(*mut c_void),
     tick: unsafe extern "C" fn(*mut c_void, u64),
+    edge: unsafe extern "C" fn(*mut c_void),
     skip: unsafe extern "C" fn(*mut c_void, u64),
     trace_open: unsafe extern "C" fn(*mut c_void, *const c_char) -> i32,
     trace_close: unsafe extern "C" fn(*mut c_void),
@@ -116,6 +117,8 @@ pub(crate) struct Instance {
     this: NonNull<c_void>,
     base: *mut u8,
     status: *const Status,
+    /// No input was written since the last evaluation with the clock low.
+    settled: bool,
 }
 
 // SAFETY: an instance has its own context and all its state behind `this`; Verilator's thread-local state is set
@@ -143,6 +146,7 @@ impl Instance {
             this,
             base,
             status,
+            settled: false,
         };
         match instance.status().dead {
             0 => Ok(instance),
@@ -164,11 +168,18 @@ impl Instance {
     pub(crate) fn eval(&mut self) {
         // SAFETY: `this` is a live instance and &mut self makes the call the only one.
         unsafe { (self.library.api().eval)(self.this.as_ptr()) }
+        self.settled = true;
     }
 
     pub(crate) fn tick(&mut self, cycles: u64) {
+        let settled = std::mem::take(&mut self.settled);
         // SAFETY: as eval.
-        unsafe { (self.library.api().tick)(self.this.as_ptr(), cycles) }
+        unsafe {
+            match settled && cycles == 1 {
+                true => (self.library.api().edge)(self.this.as_ptr()),
+                false => (self.library.api().tick)(self.this.as_ptr(), cycles),
+            }
+        }
     }
 
     pub(crate) fn skip(&mut self, cycles: u64) {
@@ -254,6 +265,7 @@ impl Instance {
 
     /// Sets the port's value, which fits `width` (1 to 64); `offset` as for [`Instance::read`].
     pub(crate) fn write(&mut self, offset: u32, width: u16, value: u64) {
+        self.settled = false;
         // SAFETY: as read, and &mut self makes the write the only access.
         unsafe {
             let p = self.base.add(offset as usize);
@@ -274,6 +286,7 @@ impl Instance {
 
     /// As [`Instance::words`], to write.
     pub(crate) fn words_mut(&mut self, offset: u32, words: usize) -> &mut [u32] {
+        self.settled = false;
         // SAFETY: as words, and &mut self makes the access the only one.
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset as usize).cast(), words) }
     }

@@ -54,6 +54,17 @@ fn counts() -> Result {
         sim.tick();
         assert_eq!(sim.get(count), (before + u64::from(enabled)) % 256);
     }
+    // An input that changes after eval counts, with what hangs on it.
+    for enabled in [true, false, true, true] {
+        sim.set(en, !enabled);
+        sim.eval();
+        let before = sim.get(count);
+        sim.set(en, enabled);
+        sim.tick();
+        let after = (before + u64::from(enabled)) % 256;
+        assert_eq!(sim.get(count), after);
+        assert_eq!(sim.is(next_odd), (after % 2 == 1) ^ enabled);
+    }
     // Without evals in between, and many at once: the same.
     sim.set(en, 1);
     let before = sim.get(count);
