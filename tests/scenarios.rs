@@ -479,3 +479,100 @@ fn any_axi_neighbour_will_do() {
         }
     }
 }
+
+/// Queue identifiers come in any order, and submission queues share a completion queue.
+#[test]
+fn queues_in_any_order_share_a_cq() {
+    let mut rig = Rig::new(&CardConfig::small(), 9, |_| ());
+    let entries = 16;
+    let mut shared = rig.queue(QueueConfig {
+        entries,
+        submission_queues: 2,
+        sqid: Some(3),
+        cqid: Some(2),
+        ..QueueConfig::default()
+    });
+    let mut single = rig.queue(QueueConfig {
+        entries,
+        sqid: Some(1),
+        cqid: Some(4),
+        ..QueueConfig::default()
+    });
+    for n in 0..60u64 {
+        for sq in 0..2 {
+            let (lun, slba) = ((n % 4) as u32, n * 8 % BLOCKS);
+            shared
+                .submit_on(
+                    sq,
+                    lun,
+                    Op::Read,
+                    Some(rig.buffer(8)),
+                    slba,
+                    8,
+                    slba << 8 | 8,
+                )
+                .unwrap();
+        }
+        single
+            .submit(0, Op::Read, Some(rig.buffer(8)), n, 8, n << 8 | 8)
+            .unwrap();
+        shared.ring();
+        single.ring();
+        let mut seen = [0, 0];
+        for done in rig.drain(&mut shared) {
+            right(&done, 9);
+            seen[usize::from(done.sq)] += 1;
+        }
+        assert_eq!(seen, [1, 1], "each submission queue has its own completion");
+        rig.drain(&mut single)
+            .iter()
+            .for_each(|done| right(done, 9));
+    }
+}
+
+/// Completions raise their queue's vector; coalesced ones raise it once for several, and after the time at the latest.
+#[test]
+fn interrupts_come_and_coalesce() {
+    let mut rig = Rig::new(&CardConfig::small(), 10, |_| ());
+    let mut queue = rig.queue(QueueConfig {
+        entries: 16,
+        vector: Some(3),
+        ..QueueConfig::default()
+    });
+    let burst = |rig: &Rig, queue: &mut weir_driver::Queue<_>, n: u64| {
+        for i in 0..n {
+            let lun = (i % 4) as u32;
+            queue.submit(lun, Op::Flush, None, 0, 0, i).unwrap();
+        }
+        queue.ring();
+        let start = rig.pci.now_ns();
+        let mut times = Vec::new();
+        let mut done = 0;
+        while done < n {
+            assert!(
+                queue.wait(rig.pci.now_ns() + 1_000_000),
+                "an interrupt comes"
+            );
+            times.push(rig.pci.now_ns() - start);
+            done += queue.poll(|d| assert!(d.status.is_success())).unwrap() as u64;
+        }
+        times
+    };
+    let prompt = burst(&rig, &mut queue, 1);
+    assert!(prompt[0] < 5_000, "{prompt:?} ns");
+    // Four completions, or 200 us.
+    rig.controller.set_coalescing(4, 2).unwrap();
+    let full = burst(&rig, &mut queue, 4);
+    assert!(
+        full.len() == 1 && full[0] < 5_000,
+        "one interrupt for four: {full:?} ns"
+    );
+    let late = burst(&rig, &mut queue, 2);
+    assert!(
+        late.len() == 1 && (190_000..215_000).contains(&late[0]),
+        "the time ends it: {late:?} ns"
+    );
+    rig.controller.set_vector_coalescing(3, true).unwrap();
+    let exempt = burst(&rig, &mut queue, 1);
+    assert!(exempt[0] < 5_000, "{exempt:?} ns");
+}
