@@ -76,7 +76,7 @@ fn counts() -> Result {
     sim.skip(1000);
     assert_eq!(
         (sim.get(count), sim.cycles()),
-        ((before + 15) % 256, 602 + 15 + 1000)
+        ((before + 15) % 256, 606 + 15 + 1000)
     );
     sim.check()?;
     Ok(())
