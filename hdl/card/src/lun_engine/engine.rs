@@ -179,7 +179,7 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
     let discard_turn = reg(1, 0);
     let walking = reg(1, 0);
     when(turn_park, || {
-        discard_turn.set(odd_turn & discarding);
+        discard_turn.set(odd_turn & discarding & p.discard);
         walk_turn.set(odd_turn & walking & !discarding);
     });
 
@@ -503,7 +503,9 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
         put_valid,
         put_lun,
         active,
+        sweeps: others.sweeps,
         sweep_first: others.sweep_first,
+        phase,
         admission,
     };
     check::check(&e, &scheduler);

@@ -10,6 +10,8 @@ use weir_kit::*;
 pub(super) struct Others {
     /// The counters are read in this cycle.
     pub snapshot: Sig,
+    /// The sweep passes the row of this cycle.
+    pub sweeps: Sig,
     /// The next P1 is the sweep's, whoever asks.
     pub sweep_first: Sig,
     /// An answer or a sweep is under way.
@@ -103,6 +105,7 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
     assert("all_weight_in_range", !all_left.any() | all_weight.any());
     Others {
         snapshot: p.snapshot.fire(),
+        sweeps,
         sweep_first,
         busy: sweep_pending | reply_valid,
     }

@@ -205,7 +205,7 @@ fn neighbours(e: &Engine, ghosts: &[Ghost]) {
         "clear_only_while_empty",
         !p.clear | (e.held.none() & nothing_comes),
     );
-    let ended_early = past_valid() & past(p.discard) & !p.discard & !e.held.none();
+    let ended_early = e.discarding & !p.discard & !e.held.none();
     assume("discard_until_empty", !ended_early);
 }
 
@@ -347,6 +347,8 @@ fn between(e: &Engine, t: &Tables, ghosts: &[Ghost]) {
     assert("peeked_is_cur", !looking | t.walk_turn_or_cur(e));
     assert("walk_turn_peeks", !(p2 & e.walk_turn) | e.peeked);
     assert("walk_turn_walks", !((p1 | p2) & e.walk_turn) | t.walking);
+    let stale = e.discard_turn & !e.discarding & !t.phase.eq(0);
+    assert("discard_turn_discards", !stale | e.held.none());
     let row = t.rows.read(c, e.walk_lun);
     let left = t.walk.left;
     assert(
