@@ -1,0 +1,151 @@
+//! The `weir` program: exit codes, messages, reports and Verilog, as a user gets them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+fn weir(args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A folder of this test's own, empty.
+fn folder(name: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&path);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+const JOB: &str = "[global]\nioengine=libaio\nsize=64k\n[a]\nfilename=x\nrw=randrw\nbs=4k\niodepth=8\nverify=crc32c\n\
+                   [b]\nfilename=y\nrw=randread\nbs=512\niodepth=4\n";
+
+fn job(dir: &std::path::Path, text: &str) -> String {
+    let path = dir.join("job.fio");
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_string()
+}
+
+#[test]
+fn a_good_run_reports_and_repeats() {
+    let dir = folder("good");
+    let job = job(&dir, JOB);
+    let json = |name: &str, seed: &str| {
+        let out = dir.join(name);
+        let out = out.to_str().unwrap();
+        let run = weir(&[
+            "sim",
+            &job,
+            "--config",
+            "small",
+            "--ios",
+            "100",
+            "--depth",
+            "3",
+            "--depth",
+            "1=2",
+            "--seed",
+            seed,
+            "--media-latency",
+            "2us",
+            "--json",
+            out,
+        ]);
+        assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+        assert!(
+            text(&run.stdout).contains("0 blocks wrong, 0 I/Os failed"),
+            "{}",
+            text(&run.stdout)
+        );
+        // The clock on the wall is the only thing that may differ.
+        let lines = fs::read_to_string(out).unwrap();
+        let same = |line: &&str| {
+            !["wall", "cycles_per_s", "time"]
+                .iter()
+                .any(|word| line.contains(word))
+        };
+        lines.lines().filter(same).collect::<Vec<_>>().join("\n")
+    };
+    let first = json("one.json", "5");
+    assert_eq!(first, json("two.json", "5"));
+    assert_ne!(first, json("three.json", "6"));
+    for key in ["\"jobs\"", "\"jobname\": \"a\"", "\"clat_ns\"", "\"weir\""] {
+        assert!(first.contains(key), "no {key}");
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_said_and_is_exit_code_2() {
+    let dir = folder("usage");
+    let usage = |args: &[&str], part: &str| {
+        let run = weir(args);
+        assert_eq!(
+            run.status.code(),
+            Some(2),
+            "{args:?}: {}",
+            text(&run.stderr)
+        );
+        assert!(
+            text(&run.stderr).contains(part),
+            "{args:?}: {} does not say {part}",
+            text(&run.stderr)
+        );
+    };
+    usage(&["sim", "not-there.fio"], "not-there.fio");
+    let wrong = job(&dir, "[a]\nfilename=x\nrw=sideways\n");
+    usage(&["sim", &wrong], "job.fio:3:");
+    let good = job(&dir, JOB);
+    usage(
+        &["sim", &good, "--config", "tiny"],
+        "small, default or large",
+    );
+    usage(&["sim", &good, "--cpus", "99"], "1 to 16");
+    usage(&["sim", &good, "--depth", "7=3"], "LUNs 0 to 1");
+    usage(
+        &["sim", &good, "--at", "200us", "lun9.depth=4"],
+        "LUNs 0 to 1",
+    );
+    usage(&["sim", &good, "--link", "gen9x8"], "gen3x8");
+    usage(&["rtl", "-o", "/dev/null/x"], "cannot make");
+}
+
+#[test]
+fn a_setting_that_the_card_refuses_is_exit_code_1() {
+    let dir = folder("refused");
+    let job = job(&dir, JOB);
+    let run = weir(&[
+        "sim", &job, "--config", "small", "--ios", "10", "--depth", "33",
+    ]);
+    assert_eq!(run.status.code(), Some(1), "{}", text(&run.stdout));
+    assert!(text(&run.stderr).contains("33"), "{}", text(&run.stderr));
+}
+
+#[test]
+fn the_verilog_is_the_same_every_time_and_without_a_warning() {
+    let dir = folder("rtl");
+    let write = |name: &str| {
+        let out = dir.join(name);
+        let run = weir(&["rtl", "--config", "small", "-o", out.to_str().unwrap()]);
+        assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+        let list = fs::read_to_string(out.join("card.f")).unwrap();
+        let read = |name: &str| {
+            (
+                name.to_string(),
+                fs::read_to_string(out.join(name)).unwrap(),
+            )
+        };
+        list.lines().map(read).collect::<Vec<_>>()
+    };
+    let files = write("one");
+    assert!(files == write("two"), "two runs wrote different Verilog");
+    assert_eq!(
+        files.last().map(|(name, _)| name.as_str()),
+        Some("card.v"),
+        "the top comes last"
+    );
+    verilator_sys::lint(files, "card").unwrap();
+}
