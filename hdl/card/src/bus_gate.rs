@@ -89,6 +89,9 @@ fn body(a: &AxiParams, p: BusGatePorts) {
     p.inner_ar
         .ready
         .set(p.closed.mux(!read_busy, p.outer_ar.ready));
+    // An answer that was offered stays until it is taken.
+    let own_r_waits = reg(1, 0);
+    let outside_r = p.outer_r.valid & !own_r_waits;
     let own_r = AxiR {
         id: read_id,
         data: lit(0, a.data_bits),
@@ -97,10 +100,11 @@ fn body(a: &AxiParams, p: BusGatePorts) {
     };
     p.inner_r.offer(
         p.outer_r.valid | read_busy,
-        &AxiR::choose(p.outer_r.valid, &p.outer_r.payload, &own_r),
+        &AxiR::choose(outside_r, &p.outer_r.payload, &own_r),
     );
-    p.outer_r.ready.set(p.inner_r.ready);
-    let own_beat = read_busy & !p.outer_r.valid & p.inner_r.ready;
+    p.outer_r.ready.set(p.inner_r.ready & !own_r_waits);
+    own_r_waits.set(read_busy & !outside_r & !p.inner_r.ready);
+    let own_beat = read_busy & !outside_r & p.inner_r.ready;
     when(own_beat, || {
         read_left.set(read_left - 1);
         when(read_left.none(), || read_busy.set(0));
@@ -143,16 +147,19 @@ fn body(a: &AxiParams, p: BusGatePorts) {
             write_end.set(1);
         },
     );
+    let own_b_waits = reg(1, 0);
+    let outside_b = p.outer_b.valid & !own_b_waits;
     let own_b = AxiB {
         id: write_id,
         resp: lit(3, 2),
     };
     p.inner_b.offer(
         p.outer_b.valid | write_end,
-        &AxiB::choose(p.outer_b.valid, &p.outer_b.payload, &own_b),
+        &AxiB::choose(outside_b, &p.outer_b.payload, &own_b),
     );
-    p.outer_b.ready.set(p.inner_b.ready);
-    when(write_end & !p.outer_b.valid & p.inner_b.ready, || {
+    p.outer_b.ready.set(p.inner_b.ready & !own_b_waits);
+    own_b_waits.set(write_end & !outside_b & !p.inner_b.ready);
+    when(write_end & !outside_b & p.inner_b.ready, || {
         write_end.set(0)
     });
     when(p.closed & write_free & p.inner_aw.valid, || {
@@ -162,7 +169,8 @@ fn body(a: &AxiParams, p: BusGatePorts) {
 
     p.quiet.set(!read_busy & !own_write);
     let asks = p.inner_ar.valid | p.inner_aw.valid | p.inner_w.valid;
-    p.idle.set(!read_busy & !own_write & !(p.closed & asks));
+    p.idle
+        .set(!read_busy & !own_write & !(p.closed & asks) & !left_one & !paid_one);
     assert(
         "no_burst_leaves_while_closed",
         !p.closed | (!p.outer_ar.valid & !p.outer_aw.valid),

@@ -208,8 +208,10 @@ fn body(c: &CardConfig, p: CtrlPorts) {
     p.cq_set.interrupts.set(lit(1, 1));
     p.cq_set.vector.set(lit(0, q));
 
-    let still = (state.is(State::Off) & !flr_pending & !(want_on & p.cc_supported & !fatal))
-        | (state.is(State::On) & want_on)
+    // Off: `fatal` follows EN, and a controller that may start does.
+    let off_still = want_on.mux(fatal, !p.cc_en & !fatal);
+    let still = (state.is(State::Off) & !flr_pending & off_still)
+        | (state.is(State::On) & want_on & (fatal | !p.fault))
         | (state.is(State::Drain) & !p.quiet)
         | (state.is(State::Sweep) & p.clearing);
     // The shutdown field settles within two cycles of CC.SHN or of the last command's end.

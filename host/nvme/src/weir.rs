@@ -153,9 +153,13 @@ pub fn identify_controller(card: &CardIdentity) -> [u8; IDENTIFY_SIZE] {
     id.acl = ACL;
     id.aerl = AERL;
     id.frmw = 1 << 1 | 1;
+    // Get Log Page takes an offset and a length of 32 bits.
+    id.lpa = 1 << 2;
     id.elpe = (card.error_log_entries.clamp(1, 256) - 1) as u8;
     id.sqes = 6 << 4 | 6;
     id.cqes = 4 << 4 | 4;
+    // Set Features knows Save, Get Features Select.
+    id.oncs = 1 << 4;
     id.nn = card.luns;
     let prefix = NQN_PREFIX.len();
     id.subnqn[..prefix].copy_from_slice(NQN_PREFIX.as_bytes());

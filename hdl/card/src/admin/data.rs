@@ -75,6 +75,10 @@ pub struct AdminDataPorts {
     #[output]
     #[bits(1)]
     pub error: Sig,
+    /// Nothing would change with the inputs held.
+    #[output]
+    #[bits(1)]
+    pub idle: Sig,
 }
 
 /// Where the writer is.
@@ -183,6 +187,14 @@ fn body(c: &CardConfig, p: AdminDataPorts) {
         });
     });
     unused(p.b_resp.bit(0));
+
+    let moves = p.aw.fire() | p.w.fire();
+    p.idle.set(
+        (state.is(State::Idle) & !p.start)
+            | (state.is(State::Gather) & !p.dword_valid)
+            | (state.is(State::Write) & !moves)
+            | (state.is(State::Response) & !p.b_valid),
+    );
 
     p.aw.valid.set(state.is(State::Write) & !aw_taken);
     p.aw.payload

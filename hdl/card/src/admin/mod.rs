@@ -34,6 +34,7 @@ use crate::interfaces::*;
 use features::Features;
 use weir_kit::*;
 use weir_nvme::StatusCode;
+use weir_nvme::log::{ErrorEntry, LunStatistics, SmartLog};
 use weir_nvme::weir::AERL;
 
 /// Asynchronous Event Requests held at a time.
@@ -403,13 +404,21 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     let log_dwords = numd.bits(0, 12).zext(13) + lit(1, 13);
     let log_long = numd.bits(12, 20).any() | too_long(log_dwords);
     let lpo = e.cdw12;
-    let lpo_bad = lpo.bits(0, 2).any()
-        | lpo
-            .bits(2 + pages::DWORD_BITS, 30 - pages::DWORD_BITS)
-            .any()
-        | e.cdw13.any();
     let log_id = e.cdw10.bits(0, 8);
+    // An offset past the end of the log is refused (5.14); at the end all is 0.
+    let log_bytes = log_id.eq(0xc0).mux(
+        lit(size_of::<LunStatistics>() as u128, 32),
+        log_id.eq(1).mux(
+            lit(
+                u128::from(pages::ERROR_ENTRIES) * size_of::<ErrorEntry>() as u128,
+                32,
+            ),
+            lit(size_of::<SmartLog>() as u128, 32),
+        ),
+    );
     let log_keep_event = e.cdw10.bit(15);
+
+    let lpo_bad = lpo.bits(0, 2).any() | lpo.gt(log_bytes) | e.cdw13.any();
 
     // Asynchronous events: one bit a kind of error event; masked from a report until the error log is read.
     let event_cids = [reg_nr(16), reg_nr(16), reg_nr(16), reg_nr(16)];
@@ -607,9 +616,11 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
                         );
                     });
                     op.is(Opcode::Abort as u32, || {
-                        // Result bit 0: not aborted, unless the walker finds it.
+                        // Result bit 0: not aborted, unless the walker finds it. A queue that is none holds no command;
+                        // the walker, which sees only the low bits of its identifier, must not take it for another.
                         result.set(lit(1, 32));
-                        state.set(State::Walk.lit());
+                        when(qid_bad | !sq_exists, || out.succeed())
+                            .otherwise(|| state.set(State::Walk.lit()));
                     });
                     op.is(Opcode::AsyncEvent as u32, || {
                         out.check(
@@ -778,12 +789,12 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     p.w.set(&u_data.w);
 
     p.quiet.set(state.is(State::Idle));
-    // In every waiting state the block only waits for an input; pages and data say their own.
+    // In every waiting state the block only waits for an input; the writer says its own, and has nothing to do while
+    // the pages have.
     let waits = (state.is(State::Idle) & !event_due & !p.entry_valid)
         | (state.is(State::Settle) & p.sq_busy)
         | (state.is(State::Respond) & !p.cpl.ready)
-        | (state.is(State::Data) & u_data.dword_ready.eq(0) & u_pages.idle);
-    p.idle.set(
-        waits & !p.doorbell_bad_register & !p.doorbell_bad_value & !p.io_valid & !p.error_valid,
-    );
+        | (state.is(State::Data) & u_data.idle);
+    let news = p.clear | p.doorbell_bad_register | p.doorbell_bad_value;
+    p.idle.set(waits & u_pages.idle & !news);
 }

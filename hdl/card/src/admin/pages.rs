@@ -297,7 +297,9 @@ fn body(c: &CardConfig, p: AdminPagesPorts) {
     });
     p.dword.set(word);
     p.dword_valid.set(word_valid);
-    p.idle.set(!running | (word_valid & !p.dword_ready));
+    let rests = !running | (word_valid & !p.dword_ready);
+    p.idle
+        .set(rests & !p.start & !p.stop & !p.io_valid & !p.error_valid);
 }
 
 /// Counters of the SMART log over its constants. A data unit is 1000 blocks of 512 B, counted when it is begun (the
