@@ -105,12 +105,7 @@ fn mutants_that_lose_slots_and_tags_fail() {
             "",
             counts,
         ),
-        (
-            "tail",
-            "if (parks) new_row_tail = park_slot;",
-            "",
-            lists,
-        ),
+        ("tail", "if (parks) new_row_tail = park_slot;", "", lists),
         (
             "tag",
             "+ 2'd1;\n      tag_valid_1 <= 1'd0;",
