@@ -149,3 +149,42 @@ fn the_verilog_is_the_same_every_time_and_without_a_warning() {
     );
     verilator_sys::lint(files, "card").unwrap();
 }
+
+#[test]
+fn fewer_tags_in_use_than_built_bound_what_executes() {
+    let dir = folder("tags");
+    let job = job(&dir, JOB);
+    let out = dir.join("out.json");
+    let run = weir(&[
+        "sim",
+        &job,
+        "--config",
+        "small",
+        "--ios",
+        "100",
+        "--tags",
+        "4",
+        "--media-latency",
+        "5us",
+        "--json",
+        out.to_str().unwrap(),
+    ]);
+    assert_eq!(run.status.code(), Some(0), "{}", text(&run.stderr));
+    let report = fs::read_to_string(&out).unwrap();
+    let numbers = |key: &str| {
+        let key = format!("\"{key}\": ");
+        let found = report.split(&key).skip(1);
+        found
+            .map(|rest| {
+                let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+                digits.parse::<u64>().unwrap()
+            })
+            .collect::<Vec<_>>()
+    };
+    assert!(numbers("deferred_tags").iter().sum::<u64>() > 0, "{report}");
+    let peaks = numbers("peak");
+    assert!(
+        !peaks.is_empty() && peaks.iter().all(|&peak| peak <= 4),
+        "{peaks:?}"
+    );
+}
