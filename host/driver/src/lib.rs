@@ -1,8 +1,8 @@
 //! Drives an NVMe controller from user space: a queue a CPU, LUNs, and what a Weir card can do beyond NVMe.
 //!
 //! # Architecture
-//! * [`Pci`] is what the driver needs of the machine: BAR0, DMA memory, interrupts, time. Back ends implement it; the
-//!   same driver runs on VFIO and, in one thread with the card, in the simulator.
+//! * [`Pci`] is what the driver needs of the machine: BAR0, DMA memory, interrupts, time. Back ends implement it: those
+//!   of [`backend`] for real functions, and one of the simulator, in one thread with the card.
 //! * [`Controller`] brings a controller up and executes admin commands: `controller.rs` (life), `commands.rs` (Identify,
 //!   features, logs), `timeout.rs` (late commands), over `admin.rs` (the admin queue).
 //! * [`Queue`] is one CPU's: [`submit`](Queue::submit) any number of commands, make them visible with one
@@ -43,6 +43,7 @@
 #![deny(unsafe_code)]
 
 mod admin;
+pub mod backend;
 mod commands;
 mod controller;
 mod error;

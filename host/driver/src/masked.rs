@@ -1,5 +1,4 @@
-//! A table whose index is masked instead of checked. One of the crate's three files with
-//! `unsafe` code.
+//! A table whose index is masked instead of checked. One of the crate's files with `unsafe` code.
 #![allow(unsafe_code)]
 
 /// A power of two of `T`s; an index is taken modulo their number, which costs one instruction and no branch.

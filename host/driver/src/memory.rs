@@ -1,4 +1,4 @@
-//! DMA memory and the buffers cut from it. One of the crate's three files with `unsafe` code.
+//! DMA memory and the buffers cut from it. One of the crate's files with `unsafe` code.
 //!
 //! While a device may write a buffer, the buffer is inside the driver and nobody can reach its bytes; they are reached
 //! only through closures, so that no reference lives across a step of the device.

@@ -1,5 +1,5 @@
 //! The rings: a submission queue and a completion queue in DMA memory, their indices and their doorbells. One of
-//! the crate's three files with `unsafe` code.
+//! the crate's files with `unsafe` code.
 #![allow(unsafe_code)]
 
 use crate::memory::Memory;

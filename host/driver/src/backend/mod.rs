@@ -1,0 +1,50 @@
+//! Back ends: what implements [`Pci`](crate::Pci) for real, and how a device is named.
+//!
+//! | file | what |
+//! |---|---|
+//! | `vfio.rs` | [`VfioPci`]: a function bound to vfio-pci, over the crate `pci-driver` |
+//! | `dma.rs`, `extents.rs` | DMA memory for it: chunks behind the IOMMU, pages cut from them |
+//! | `sysfs.rs` | [`Sysfs`]: what the kernel says of PCI functions, drivers and IOMMU groups |
+//! | `eventfd.rs` | interrupts as eventfds |
+//!
+//! A program that works with any back end is generic over [`Pci`](crate::Pci) and matches once:
+//!
+//! ```no_run
+//! # use weir_driver::{Pci, backend::Device};
+//! fn run<P: Pci>(pci: P) {
+//!     println!("CAP {:#010x}", pci.read32(0));
+//! }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! match Device::open("0000:01:00.0")? {
+//!     Device::Vfio(pci) => run(pci),
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod dma;
+mod error;
+mod eventfd;
+mod extents;
+mod sysfs;
+mod vfio;
+
+pub use error::DeviceError;
+pub use sysfs::{Bdf, BdfError, Function, Sysfs};
+pub use vfio::{VfioMemory, VfioPci};
+
+/// A device by the name that a user gives, on the back end that the name asks for.
+pub enum Device {
+    /// A PCI function bound to vfio-pci: `0000:01:00.0`, or `01:00.0` in domain 0.
+    Vfio(VfioPci),
+}
+
+impl Device {
+    /// Opens the device of that name.
+    pub fn open(name: &str) -> Result<Device, DeviceError> {
+        let bdf = name.parse().map_err(|_| DeviceError::Name {
+            name: name.to_owned(),
+        })?;
+        Ok(Device::Vfio(VfioPci::open(&bdf)?))
+    }
+}
