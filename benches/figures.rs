@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use common::*;
 use weir_card::config::CardConfig;
-use weir_driver::{Buffer, Op, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Op, Queue, QueueConfig};
 use weir_sim::link::{Link, LinkParams};
 use weir_sim::model::ModelOptions;
 use weir_sim::pci::{SimMemory, SimPci};

@@ -6,7 +6,7 @@ use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use weir_card::config::CardConfig;
-use weir_driver::{Op, Pci, Queue};
+use weir_driver::{Admin, Op, Pci, Queue};
 use weir_nvme::StatusCode;
 use weir_sim::pci::SimPci;
 use weir_sim::time::Latency;

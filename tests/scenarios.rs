@@ -6,7 +6,7 @@ use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use weir_card::config::CardConfig;
-use weir_driver::{Op, Pci, QueueConfig};
+use weir_driver::{Admin, Op, Pci, QueueConfig};
 use weir_nvme::command::Command;
 use weir_nvme::{Status, StatusCode};
 use weir_sim::media::Fault;

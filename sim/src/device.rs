@@ -1,6 +1,6 @@
 //! fio's engine on the driver: a queue a virtual CPU, buffers that are used again, and simulated time.
 
-use weir_driver::{Buffer, Controller, Op, Options, Pci, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Controller, Op, Options, Pci, Queue, QueueConfig};
 
 use crate::fio::{self, Command, Completion, Control, DeviceError, LunCardStats};
 use crate::pattern::BLOCK;

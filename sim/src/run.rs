@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use weir_card::config::CardConfig;
 use weir_card::lun_map;
+use weir_driver::Admin;
 use weir_driver::nvme::feature::Fairness;
 
 use crate::card::Card;

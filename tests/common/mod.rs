@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use verilator_sys::Model;
 use weir_card::card::card;
 use weir_card::config::CardConfig;
-use weir_driver::{Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig};
 use weir_nvme::StatusCode;
 use weir_sim::media::Media;
 use weir_sim::model::{ModelOptions, build, instance};

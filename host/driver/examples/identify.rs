@@ -1,10 +1,21 @@
 //! Brings a controller up and prints what it is, and its LUNs: `identify DEVICE`. The controller is reset.
 
 use std::error::Error;
+use std::process::ExitCode;
 use weir_driver::backend::Device;
-use weir_driver::{Controller, Options, Pci};
+use weir_driver::{Admin, Controller, Options, Pci};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match open() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("identify: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).ok_or("usage: identify DEVICE")?;
     match Device::open(&name)? {
         Device::Vfio(pci) => identify(pci),

@@ -4,6 +4,7 @@
 //! Each thread has a queue of its own and a stripe of every LUN of its own. IOS is I/Os of a thread in each pass.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::thread;
 use weir_driver::backend::Device;
 use weir_driver::{Buffer, Controller, Lun, Op, Options, Pci, Queue, QueueConfig};
@@ -15,7 +16,17 @@ const LIMIT_NS: u64 = 60_000_000_000;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-fn main() -> Result<(), Failure> {
+fn main() -> ExitCode {
+    match open() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("io: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open() -> Result<(), Failure> {
     let mut args = std::env::args().skip(1);
     let name = args.next().ok_or("usage: io DEVICE [THREADS [IOS]]")?;
     let mut number = |default| args.next().map_or(Ok(default), |text| text.parse());

@@ -8,9 +8,10 @@
 //! between the first I/O and the last.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Instant;
 use weir_driver::backend::Device;
-use weir_driver::{Buffer, Controller, Options, Pci, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Controller, Options, Pci, Queue, QueueConfig};
 
 struct Args {
     bare: bool,
@@ -21,7 +22,17 @@ struct Args {
     luns: Option<Vec<u32>>,
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match open() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("perf: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let name = words.next().ok_or(
         "usage: perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]",

@@ -1,11 +1,22 @@
 //! Prints the registers that say what an NVMe controller is and how it does: `regs DEVICE`. Changes nothing.
 
 use std::error::Error;
+use std::process::ExitCode;
 use weir_driver::backend::Device;
 use weir_driver::nvme::registers::{ALL_ONES, Cap, Cc, Csts, offset};
 use weir_driver::{Pci, nvme::registers::cq_head_doorbell};
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> ExitCode {
+    match open() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("regs: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn open() -> Result<(), Box<dyn Error>> {
     let name = std::env::args().nth(1).ok_or("usage: regs DEVICE")?;
     match Device::open(&name)? {
         Device::Vfio(pci) => regs(&pci),

@@ -1,7 +1,8 @@
 //! A [`Controller`]: bring-up, reset, shutdown, and the queues that exist on it.
 
-use crate::admin::{self, AdminQueue, MAX_EVENT_REQUESTS};
+use crate::admin::{self, AdminQueue};
 use crate::error::Error;
+use crate::info::{Info, discover};
 use crate::lun::Lun;
 use crate::memory::Buffer;
 use crate::pci::Pci;
@@ -11,12 +12,10 @@ use crate::slots::MAX_SLOTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::command::{CreateCqCdw11, CreateSqCdw11, QueueCdw10};
-use weir_nvme::identify::IdentifyController;
 use weir_nvme::registers::cq_head_doorbell;
 use weir_nvme::registers::{
     ALL_ONES, Aqa, Cap, Cc, Csts, IOCQES, IOSQES, SHN_NORMAL, SHST_COMPLETE, offset,
 };
-use weir_nvme::weir::WeirIdentity;
 use weir_nvme::{AdminOpcode, Command, PAGE_SIZE};
 
 /// How a [`Controller`] is brought up.
@@ -41,37 +40,6 @@ impl Default for Options {
             max_transfer: 1 << 20,
         }
     }
-}
-
-/// What Identify Controller says, as far as this driver cares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Info {
-    /// Model Number.
-    pub model: String,
-    /// Serial Number.
-    pub serial: String,
-    /// Firmware Revision.
-    pub firmware: String,
-    /// PCI Vendor ID.
-    pub vendor: u16,
-    /// VS: the revision of NVMe it implements, as 31:16 major, 15:8 minor.
-    pub version: u32,
-    /// The most bytes one command moves.
-    pub max_transfer: usize,
-    /// The greatest NSID there may be.
-    pub namespaces: u32,
-    /// Entries of the error log.
-    pub error_log_entries: usize,
-    /// Asynchronous Event Requests it takes.
-    pub event_requests: u8,
-    /// I/O submission queues granted.
-    pub submission_queues: u16,
-    /// I/O completion queues granted.
-    pub completion_queues: u16,
-    /// CAP.
-    pub cap: Cap,
-    /// Its vendor bytes, when it is a Weir card.
-    pub weir: Option<WeirIdentity>,
 }
 
 /// A queue that exists on the controller.
@@ -129,25 +97,15 @@ impl<P: Pci> Controller<P> {
         )?;
         need(cap.mqes() > 0, "CAP.MQES", cap.mqes().into(), "at least 1")?;
         let admin = AdminQueue::new(&pci, cap.dstrd(), options.admin_timeout_ns)?;
-        let info = Info {
-            model: String::new(),
-            serial: String::new(),
-            firmware: String::new(),
-            vendor: 0,
-            version: pci.read32(offset::VS),
-            max_transfer: 0,
-            namespaces: 0,
-            error_log_entries: 0,
-            event_requests: 0,
-            submission_queues: 0,
-            completion_queues: 0,
-            cap,
-            weir: None,
-        };
+        let version = pci.read32(offset::VS);
         let mut controller = Controller {
             pci,
             admin,
-            info,
+            info: Info {
+                cap,
+                version,
+                ..Info::default()
+            },
             luns: Vec::new(),
             options,
             live: Vec::new(),
@@ -176,14 +134,6 @@ impl<P: Pci> Controller<P> {
     /// The LUNs, ascending by number.
     pub fn luns(&self) -> &[Lun] {
         &self.luns
-    }
-
-    /// The LUN of number `index`.
-    pub fn lun(&self, index: u32) -> Result<&Lun, Error> {
-        self.luns
-            .iter()
-            .find(|lun| lun.index == index)
-            .ok_or(Error::NoSuchLun(index))
     }
 
     /// A buffer of at least `len` bytes, whole pages.
@@ -336,11 +286,14 @@ impl<P: Pci> Controller<P> {
         self.enabled = true;
         self.pci.write32(offset::CC, cc.into());
         self.wait_csts("CSTS.RDY = 1", |csts| csts.rdy())?;
-        let identity = self.identify_controller()?;
-        self.learn(&identity)?;
+        self.info = Info {
+            cap: self.info.cap,
+            version: self.info.version,
+            ..Info::read(self, self.options.max_transfer)?
+        };
         let granted = self.ask_for_queues(self.options.io_queues)?;
         (self.info.submission_queues, self.info.completion_queues) = granted;
-        self.luns = self.discover()?;
+        self.luns = discover(self)?;
         self.admin.request_events(self.event_requests());
         Ok(())
     }
@@ -355,49 +308,6 @@ impl<P: Pci> Controller<P> {
         } else {
             Err(Error::Disabled)
         }
-    }
-
-    fn learn(&mut self, id: &IdentifyController) -> Result<(), Error> {
-        let (sqes, cqes) = (id.sqes & 0xF, id.cqes & 0xF);
-        if sqes != IOSQES {
-            return Err(Error::Capability {
-                what: "SQES",
-                found: sqes.into(),
-                want: "6, for entries of 64 bytes",
-            });
-        }
-        if cqes != IOCQES {
-            return Err(Error::Capability {
-                what: "CQES",
-                found: cqes.into(),
-                want: "4, for entries of 16 bytes",
-            });
-        }
-        let text = |field: &[u8]| {
-            String::from_utf8_lossy(field)
-                .trim_end_matches([' ', '\0'])
-                .to_owned()
-        };
-        let wish = self.options.max_transfer.max(PAGE_SIZE);
-        let limit = match id.mdts {
-            0 => wish,
-            n => PAGE_SIZE
-                .checked_shl(n.into())
-                .map_or(wish, |limit| limit.min(wish)),
-        };
-        self.info = Info {
-            model: text(&id.mn),
-            serial: text(&id.sn),
-            firmware: text(&id.fr),
-            vendor: id.vid,
-            max_transfer: limit,
-            namespaces: id.nn,
-            error_log_entries: usize::from(id.elpe) + 1,
-            event_requests: id.aerl.saturating_add(1).min(MAX_EVENT_REQUESTS),
-            weir: WeirIdentity::parse(id),
-            ..self.info.clone()
-        };
-        Ok(())
     }
 
     /// Checks `config` and chooses what it leaves open.

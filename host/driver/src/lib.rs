@@ -3,8 +3,9 @@
 //! # Architecture
 //! * [`Pci`] is what the driver needs of the machine: BAR0, DMA memory, interrupts, time. Back ends implement it: those
 //!   of [`backend`] for real functions, and one of the simulator, in one thread with the card.
-//! * [`Controller`] brings a controller up and executes admin commands: `controller.rs` (life), `commands.rs` (Identify,
-//!   features, logs), `timeout.rs` (late commands), over `admin.rs` (the admin queue).
+//! * [`Controller`] brings a controller up and executes admin commands: `controller.rs` (life), `info.rs` (what it is),
+//!   `timeout.rs` (late commands), over `admin.rs` (the admin queue).
+//! * [`Admin`] (`commands.rs`): features, logs, depths and weights, on a [`Controller`] or through the driver that has it.
 //! * [`Queue`] is one CPU's: [`submit`](Queue::submit) any number of commands, make them visible with one
 //!   [`ring`](Queue::ring), collect them with [`poll`](Queue::poll). What goes in and out is in `request.rs`. Over
 //!   `slots.rs` (CIDs, the bound a LUN), `prp.rs` and `ring.rs`.
@@ -47,6 +48,7 @@ pub mod backend;
 mod commands;
 mod controller;
 mod error;
+mod info;
 mod lun;
 mod masked;
 mod memory;
@@ -58,8 +60,10 @@ mod ring;
 mod slots;
 mod timeout;
 
-pub use controller::{Controller, Info, Options};
+pub use commands::Admin;
+pub use controller::{Controller, Options};
 pub use error::Error;
+pub use info::Info;
 pub use lun::Lun;
 pub use memory::{Buffer, Memory};
 pub use pci::{AllocError, Pci};

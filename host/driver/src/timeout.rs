@@ -4,6 +4,7 @@
 //! statistics tell parked from stuck: as long as the LUN, or, while it holds no tag, any LUN, completes commands, the
 //! late one waits its turn.
 
+use crate::commands::Admin;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::pci::Pci;

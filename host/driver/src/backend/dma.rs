@@ -46,6 +46,8 @@ unsafe impl Send for Chunk {}
 pub(super) struct Arena {
     iova: Extents,
     chunks: Vec<Chunk>,
+    /// Chunks are multiples of this: [`HUGE`], or less once that could not be had.
+    step: usize,
 }
 
 /// Pages cut from a chunk.
@@ -61,6 +63,7 @@ impl Arena {
         Arena {
             iova: Extents::new(ranges, PAGE),
             chunks: Vec::new(),
+            step: HUGE,
         }
     }
 
@@ -124,20 +127,19 @@ impl Arena {
         }
     }
 
-    /// A chunk that holds `bytes`, a multiple of the page size: of whole 2 MiB, or, where so much may not be pinned, of
-    /// `bytes`.
+    /// A chunk that holds `bytes`, a multiple of the page size; where 2 MiB may not be pinned, a smaller one.
     fn grow(&mut self, iommu: &impl Iommu, bytes: usize) -> Result<Chunk, String> {
-        let whole = bytes.next_multiple_of(HUGE);
-        let mut reason = match self.map(iommu, whole) {
-            Ok(chunk) => return Ok(chunk),
-            Err(reason) => reason,
-        };
-        if bytes < whole {
-            match self.map(iommu, bytes) {
-                Ok(chunk) => return Ok(chunk),
-                Err(smaller) => reason = smaller,
+        let mut step = self.step;
+        let mut reason = loop {
+            match self.map(iommu, bytes.next_multiple_of(step)) {
+                Ok(chunk) => {
+                    self.step = step;
+                    return Ok(chunk);
+                }
+                Err(reason) if step == PAGE_SIZE => break reason,
+                Err(_) => step /= 2,
             }
-        }
+        };
         let pinned: usize = self.chunks.iter().map(|chunk| chunk.len).sum();
         let huge = self.chunks.iter().filter(|chunk| chunk.huge).count();
         if let Some(limit) = getrlimit(Resource::Memlock).current {
