@@ -4,6 +4,7 @@
 //! (command line, job file, configuration, tools).
 #![forbid(unsafe_code)]
 
+mod bind;
 mod options;
 mod regs;
 mod rtl;
@@ -29,6 +30,10 @@ enum Command {
     Rtl(rtl::Args),
     /// Prints the card's registers, features and logs.
     Regs(regs::Args),
+    /// Binds a PCI function to vfio-pci, for drivers in user space.
+    Bind(bind::Args),
+    /// Gives a PCI function back to the kernel's driver.
+    Unbind(bind::Args),
 }
 
 /// Why a command ended without success.
@@ -44,6 +49,8 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Rtl(args) => rtl::run(&args),
         Command::Regs(args) => regs::run(&args),
+        Command::Bind(args) => bind::bind(&args),
+        Command::Unbind(args) => bind::unbind(&args),
     };
     let (message, code) = match result {
         Ok(()) => return ExitCode::SUCCESS,

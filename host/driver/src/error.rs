@@ -58,6 +58,14 @@ pub enum Error {
         /// Its status.
         status: Status,
     },
+    /// Linux's nvme driver, which has the controller, did not execute an admin command.
+    #[error("{command} through the kernel's nvme driver: {reason}")]
+    Kernel {
+        /// The command.
+        command: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// The controller broke the protocol on the admin queue.
     #[error("admin queue: {0}")]
     Protocol(#[from] QueueError),

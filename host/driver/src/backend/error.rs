@@ -96,6 +96,28 @@ pub enum DeviceError {
         /// What is wrong.
         what: String,
     },
+    /// The nvme driver has the function, but no controller came of it.
+    #[error("{bdf} is bound to nvme, but the kernel shows no controller there: see dmesg")]
+    NoController {
+        /// The function.
+        bdf: Bdf,
+    },
+    /// A device file cannot be opened.
+    #[error("cannot open {}: {source}", .path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What the kernel has there does not answer as an NVMe controller.
+    #[error("{}: {source}", .path.display())]
+    Identify {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: crate::error::Error,
+    },
     /// A system call failed.
     #[error("{bdf}: {what}: {source}")]
     Io {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `vfio.rs` | [`VfioPci`]: a function bound to vfio-pci, over the crate `pci-driver` |
 //! | `dma.rs`, `extents.rs` | DMA memory for it: chunks behind the IOMMU, pages cut from them |
+//! | `kernel.rs` | [`KernelNvme`]: no `Pci`; admin commands through Linux's nvme driver, while that has the controller |
 //! | `sysfs.rs` | [`Sysfs`]: what the kernel says of PCI functions, drivers and IOMMU groups |
 //! | `eventfd.rs` | interrupts as eventfds |
 //!
@@ -26,10 +27,12 @@ mod dma;
 mod error;
 mod eventfd;
 mod extents;
+mod kernel;
 mod sysfs;
 mod vfio;
 
 pub use error::DeviceError;
+pub use kernel::KernelNvme;
 pub use sysfs::{Bdf, BdfError, Function, Sysfs};
 pub use vfio::{VfioMemory, VfioPci};
 
