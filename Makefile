@@ -1,6 +1,6 @@
 # The commands of the project; `make help` lists them. Everything is built by cargo; scripts/setup brings the tools.
 
-.PHONY: sim test bench clean distclean help
+.PHONY: sim test guest-test bench clean distclean help
 .DEFAULT_GOAL := help
 
 sim: ## Set up, build, and run jobs/demo.fio on the simulated card
@@ -14,6 +14,11 @@ test: ## Set up (proof tools too), then format check, clippy and all tests
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace --no-fail-fast
 
+guest-test: ## Fetch the guest (once), then the tests under QEMU: Linux's nvme driver, ours by VFIO, and a guest that dies
+	scripts/setup
+	scripts/setup-guest
+	cargo test --locked --test guest -- --ignored --test-threads 1
+
 bench: ## The benchmarks whose figures the README gives
 	scripts/setup formal
 	cargo bench --locked --workspace --bench '*'
@@ -26,4 +31,4 @@ distclean: clean ## Remove the tools too
 	rm -rf .tools
 
 help: ## List the commands
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1	\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18

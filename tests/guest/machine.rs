@@ -1,0 +1,304 @@
+//! [`Guest`]: a QEMU, its initrd, and its console read line by line as it comes.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The longest that the console may be silent. The steps are short; a busy machine of two cores is slow.
+pub const SILENCE: Duration = Duration::from_secs(150);
+
+/// The kernel's command line. `iommu=pt`: the kernel's own drivers pass the IOMMU, vfio-pci does not. A simulated card
+/// may take longer over an I/O than the 30 s that nvme allows. The self-tests of crypto would run beside the first steps.
+const KERNEL: &str = "console=ttyS0 quiet panic=-1 intel_iommu=on iommu=pt nvme_core.io_timeout=120 cryptomgr.notests";
+
+/// What the guest finds on its PCI bus.
+pub enum Device {
+    /// The card served at this socket.
+    Card(PathBuf),
+    /// QEMU's own nvme, with a namespace for each image.
+    Own(Vec<PathBuf>),
+}
+
+impl Device {
+    /// QEMU's own nvme with `luns` namespaces of 64 MiB, in sparse files in `dir`.
+    pub fn own_nvme(dir: &Path, luns: usize) -> Device {
+        let image = |lun| {
+            let path = dir.join(format!("own{lun}.raw"));
+            File::create(&path).unwrap().set_len(64 << 20).unwrap();
+            path
+        };
+        Device::Own((0..luns).map(image).collect())
+    }
+
+    /// QEMU's arguments for it, as device number `n`.
+    fn arguments(&self, n: usize) -> Vec<String> {
+        let port = format!("pcie-root-port,id=port{n},chassis={n},slot={n}");
+        let mut list = vec!["-device".into(), port];
+        match self {
+            Device::Card(socket) => {
+                // JSON, because the address of the socket is a structure.
+                let address = format!(r#"{{"type":"unix","path":"{}"}}"#, socket.display());
+                list.extend(["-device".into(), format!(r#"{{"driver":"vfio-user-pci","bus":"port{n}","socket":{address},"x-msg-timeout":30000}}"#)]);
+            }
+            Device::Own(images) => {
+                list.extend([
+                    "-device".into(),
+                    format!("nvme,id=own{n},bus=port{n},serial=own{n}"),
+                ]);
+                for (i, image) in images.iter().enumerate() {
+                    let name = format!("own{n}-{}", i + 1);
+                    list.extend([
+                        "-blockdev".into(),
+                        format!("driver=file,node-name={name},filename={}", image.display()),
+                        "-device".into(),
+                        format!("nvme-ns,drive={name},bus=own{n},nsid={}", i + 1),
+                    ]);
+                }
+            }
+        }
+        list
+    }
+}
+
+/// What a line of the console says.
+pub enum Event {
+    /// A step begins; [`Guest::must_pass`] remembers which.
+    Step,
+    /// Block `block` of LUN `lun` (its NSID) was written and acknowledged.
+    Ack { lun: u32, block: u64 },
+    /// The script ended with this status.
+    Exit(i32),
+    /// QEMU ended.
+    Ended,
+    /// Anything else.
+    Other,
+}
+
+/// A running guest; killed when dropped.
+pub struct Guest {
+    name: String,
+    qemu: Child,
+    lines: Receiver<String>,
+    steps: Vec<String>,
+    started: Instant,
+}
+
+impl Guest {
+    /// Boots with `devices`; `test` is a file of `scripts/`, and may read the others there. `programs` come
+    /// into the guest's path, `files` (name, text) into /root.
+    pub fn boot(
+        name: &str,
+        dir: &Path,
+        devices: &[Device],
+        test: &str,
+        programs: &[PathBuf],
+        files: &[(&str, &str)],
+    ) -> Guest {
+        let tools = tools();
+        let initrd =
+            initrd(&tools, dir, test, programs, files).expect("the initrd could not be made");
+        let mut qemu = Command::new(tools.join("qemu"));
+        qemu.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-serial",
+            "stdio",
+            "-bios",
+            "qboot.rom",
+        ]);
+        // The card's server maps the guest's memory, so it must be a shared memfd; vfio-pci needs the IOMMU's caching mode.
+        qemu.args([
+            "-M",
+            "q35,kernel-irqchip=split,memory-backend=mem0",
+            "-accel",
+            "tcg,thread=multi",
+            "-cpu",
+            "max",
+            "-smp",
+            "3",
+            "-m",
+            "768",
+        ]);
+        qemu.args(["-object", "memory-backend-memfd,id=mem0,size=768M,share=on"]);
+        qemu.args(["-device", "intel-iommu,intremap=on,caching-mode=on"]);
+        for (n, device) in devices.iter().enumerate() {
+            qemu.args(device.arguments(n + 1));
+        }
+        qemu.arg("-kernel")
+            .arg(tools.join("vmlinuz"))
+            .arg("-initrd")
+            .arg(initrd)
+            .args(["-append", KERNEL]);
+        qemu.stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit());
+        let started = Instant::now();
+        let mut qemu = qemu.spawn().expect("QEMU did not start");
+        let console = qemu.stdout.take().expect("it was piped");
+        let (send, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(console)
+                .split(b'\n')
+                .map_while(io::Result::ok)
+            {
+                let line = String::from_utf8_lossy(&line).trim_end().to_owned();
+                if send.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Guest {
+            name: name.into(),
+            qemu,
+            lines,
+            steps: Vec::new(),
+            started,
+        }
+    }
+
+    /// The next line of the console, which is printed too. Fails the test when none comes for [`SILENCE`].
+    pub fn next(&mut self) -> Event {
+        let line = match self.lines.recv_timeout(SILENCE) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => return Event::Ended,
+            Err(RecvTimeoutError::Timeout) => {
+                self.fail(&format!("silent for {} s", SILENCE.as_secs()))
+            }
+        };
+        println!(
+            "[{} {:6.1}] {line}",
+            self.name,
+            self.started.elapsed().as_secs_f64()
+        );
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some("WEIR-STEP") => {
+                self.steps.push(line["WEIR-STEP".len()..].trim().to_owned());
+                Event::Step
+            }
+            Some("WEIR-EXIT") => Event::Exit(
+                words
+                    .next()
+                    .and_then(|word| word.parse().ok())
+                    .unwrap_or(-1),
+            ),
+            Some("WEIR-ACK") => {
+                match (words.next().map(str::parse), words.next().map(str::parse)) {
+                    (Some(Ok(lun)), Some(Ok(block))) => Event::Ack { lun, block },
+                    _ => Event::Other,
+                }
+            }
+            _ => Event::Other,
+        }
+    }
+
+    /// Runs to the end of the script, which must be good, and must have taken these steps in this order, among others.
+    pub fn must_pass(&mut self, steps: &[&str]) {
+        let status = loop {
+            match self.next() {
+                Event::Exit(status) => break status,
+                Event::Ended => self.fail("QEMU ended before the script did"),
+                _ => {}
+            }
+        };
+        if status != 0 {
+            self.fail(&format!("the script ended with status {status}"));
+        }
+        let mut taken = self.steps.iter();
+        for step in steps {
+            if !taken.any(|each| each.starts_with(step)) {
+                self.fail(&format!("step '{step}' was not taken where it belongs"));
+            }
+        }
+    }
+
+    /// SIGKILL, in the middle of whatever it does.
+    pub fn kill(mut self) {
+        self.qemu.kill().unwrap();
+        self.qemu.wait().unwrap();
+    }
+
+    /// Fails the test.
+    pub fn fail(&self, why: &str) -> ! {
+        let step = self.steps.last().map_or("booting", |step| step.as_str());
+        panic!("guest {}: {why}; it was at: {step}", self.name);
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+/// What scripts/setup-guest left.
+fn tools() -> PathBuf {
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/guest");
+    assert!(
+        tools.join("stamp").exists(),
+        "no guest in .tools/guest: run scripts/setup-guest, or make guest-test"
+    );
+    tools
+}
+
+/// The base of setup-guest and our own files after it: the kernel unpacks one archive after the other.
+fn initrd(
+    tools: &Path,
+    dir: &Path,
+    test: &str,
+    programs: &[PathBuf],
+    files: &[(&str, &str)],
+) -> io::Result<PathBuf> {
+    let stage = dir.join("initrd");
+    let _ = fs::remove_dir_all(&stage);
+    fs::create_dir_all(stage.join("root"))?;
+    fs::create_dir_all(stage.join("usr/bin"))?;
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/scripts");
+    for entry in fs::read_dir(&scripts)? {
+        let entry = entry?;
+        fs::copy(entry.path(), stage.join("root").join(entry.file_name()))?;
+    }
+    fs::rename(stage.join("root/init"), stage.join("init"))?;
+    fs::copy(scripts.join(test), stage.join("root/test.sh"))?;
+    for program in programs {
+        fs::copy(
+            program,
+            stage
+                .join("usr/bin")
+                .join(program.file_name().expect("a program has a name")),
+        )?;
+    }
+    for (name, text) in files {
+        fs::write(stage.join("root").join(name), text)?;
+    }
+    let busybox = tools.join("root/usr/bin/busybox");
+    let path = dir.join("initrd.cpio");
+    let mut archive = File::create(&path)?;
+    io::copy(&mut File::open(tools.join("tools.cpio"))?, &mut archive)?;
+    let mut find = Command::new(&busybox)
+        .arg("find")
+        .arg(".")
+        .current_dir(&stage)
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let names = find.stdout.take().expect("it was piped");
+    let cpio = Command::new(&busybox)
+        .args(["cpio", "-o", "-H", "newc"])
+        .current_dir(&stage)
+        .stdin(names)
+        .stdout(archive)
+        .stderr(Stdio::null())
+        .status()?;
+    if !find.wait()?.success() || !cpio.success() {
+        return Err(io::Error::other("busybox find | cpio failed"));
+    }
+    Ok(path)
+}
