@@ -4,7 +4,7 @@
 ours() {
     bdf=$1
     step "vfio-pci takes $bdf from $(driver_of $bdf)"
-    modprobe vfio-pci
+    modprobe -a vfio_iommu_type1 vfio-pci
     bind_to $bdf vfio-pci
     step "our driver on $bdf: regs, identify"
     regs $bdf
