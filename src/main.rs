@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bind;
+mod lun;
 mod options;
 mod regs;
 mod rtl;
@@ -30,6 +31,8 @@ enum Command {
     Rtl(rtl::Args),
     /// Prints the card's registers, features and logs.
     Regs(regs::Args),
+    /// LUNs of a controller: their depths, weights and live statistics.
+    Lun(Box<lun::Args>),
     /// Binds a PCI function to vfio-pci, for drivers in user space.
     Bind(bind::Args),
     /// Gives a PCI function back to the kernel's driver.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Sim(args) => sim::run(&args),
         Command::Rtl(args) => rtl::run(&args),
         Command::Regs(args) => regs::run(&args),
+        Command::Lun(args) => lun::run(&args),
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),
     };

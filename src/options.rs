@@ -94,6 +94,15 @@ pub fn per_lun<T>(
     })
 }
 
+/// A number for one LUN or for all.
+pub fn per_lun_number(text: &str) -> Result<PerLun<u16>, String> {
+    per_lun(text, |value| {
+        value
+            .parse()
+            .map_err(|_| format!("'{value}' is no number from 0 to 65535"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,7 @@ use weir_sim::run::{self, Outcome, Settings};
 use weir_sim::time::Latency;
 
 use crate::Failure;
-use crate::options::{CardArgs, PerLun, per_lun};
+use crate::options::{CardArgs, PerLun, per_lun, per_lun_number};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -91,14 +91,6 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn time(text: &str) -> Result<u64, String> {
     weir_sim::time::parse_ns(text).map_err(|error| error.to_string())
-}
-
-fn per_lun_number(text: &str) -> Result<PerLun<u16>, String> {
-    per_lun(text, |value| {
-        value
-            .parse()
-            .map_err(|_| format!("'{value}' is no number from 0 to 65535"))
-    })
 }
 
 fn per_lun_latency(text: &str) -> Result<PerLun<Latency>, String> {
