@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use weir_driver::backend::Function;
+use weir_driver::backend::{Function, openers};
 
 /// O_EXCL of open(2): on a block device it fails when a file system, swap, md, dm or the like has claimed it.
 const O_EXCL: i32 = 0o200;
@@ -54,7 +54,7 @@ impl Users {
             }
             files.push(path);
         }
-        users.extend(openers(root, &files));
+        users.extend(opened(root, &files));
         Users(users)
     }
 
@@ -64,7 +64,7 @@ impl Users {
             return Users(Vec::new());
         };
         let file = Path::new("/dev/vfio").join(group.to_string());
-        let mut users = openers(root, std::slice::from_ref(&file));
+        let mut users = opened(root, std::slice::from_ref(&file));
         let open = OpenOptions::new()
             .read(true)
             .write(true)
@@ -158,29 +158,13 @@ fn claimed(root: &Path, path: &Path) -> bool {
     open.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy)
 }
 
-/// The processes that have one of `files` open.
-fn openers(root: &Path, files: &[PathBuf]) -> Vec<String> {
-    let proc = root.join("proc");
-    let mut users = Vec::new();
-    for pid in names(&proc) {
-        if !pid.bytes().all(|byte| byte.is_ascii_digit()) {
-            continue;
-        }
-        let folder = proc.join(&pid).join("fd");
-        let open: Vec<PathBuf> = names(&folder)
-            .into_iter()
-            .filter_map(|fd| fs::read_link(folder.join(fd)).ok())
-            .collect();
-        if let Some(file) = files.iter().find(|file| open.contains(file)) {
-            let name = fs::read_to_string(proc.join(&pid).join("comm")).unwrap_or_default();
-            users.push(format!(
-                "{} is open in process {pid} ({})",
-                file.display(),
-                name.trim()
-            ));
-        }
-    }
-    users
+/// The processes that have one of `files` open, in words.
+fn opened(root: &Path, files: &[PathBuf]) -> Vec<String> {
+    let openers = openers(&root.join("proc"), files);
+    openers
+        .iter()
+        .map(|opener| format!("{} is open in {opener}", opener.file.display()))
+        .collect()
 }
 
 /// Where an absolute path lies under `root`.

@@ -1,28 +1,18 @@
 //! Brings a controller up and prints what it is, and its LUNs: `identify DEVICE`. The controller is reset.
 
-use std::error::Error;
-use std::process::ExitCode;
+mod common;
+
+use common::{Args, Failure};
 use weir_driver::backend::Device;
 use weir_driver::{Admin, Controller, Options, Pci};
 
-fn main() -> ExitCode {
-    match open() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("identify: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn open() -> Result<(), Box<dyn Error>> {
-    let name = std::env::args().nth(1).ok_or("usage: identify DEVICE")?;
-    match Device::open(&name)? {
+fn main() -> Result<(), Failure> {
+    match Device::open(&Args::new().device("identify DEVICE")?)? {
         Device::Vfio(pci) => identify(pci),
     }
 }
 
-fn identify<P: Pci>(pci: P) -> Result<(), Box<dyn Error>> {
+fn identify<P: Pci>(pci: P) -> Result<(), Failure> {
     let mut controller = Controller::new(pci, Options::default())?;
     let info = controller.info().clone();
     println!("model     {}", info.model);

@@ -1,141 +1,119 @@
-//! Reads at random from LUNs with one thread, polling, and prints the rate:
+//! Reads at random from LUNs with one thread, polling, and prints the rate.
 //!
-//!     perf DEVICE [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]
-//!     perf DEVICE bare [--ios N]
-//!
-//! A batch is submitted with one doorbell when that many of the depth are free. `bare` is for counting instructions:
-//! depth 1, then batches of 4, then of 32, always all in flight before the first is reaped, LBAs in order, no clock read
-//! between the first I/O and the last.
+//! A batch is submitted with one doorbell when as many of the depth are free. `bare` is for counting instructions: depth
+//! 1, then batches of 4, then of 32, all in flight before the first is reaped, blocks in order, no clock read between
+//! the first I/O and the last.
 
-use std::error::Error;
-use std::process::ExitCode;
+mod common;
+
+use common::{Args, Failure, fail};
 use std::time::Instant;
 use weir_driver::backend::Device;
 use weir_driver::{Admin, Buffer, Controller, Options, Pci, Queue, QueueConfig};
 
-struct Args {
+const USAGE: &str =
+    "perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]";
+
+/// What is read: LUN, blocks a read, reads that fit into it.
+type Place = (u32, u32, u64);
+
+struct Job {
+    /// (depth, batch) of each run.
+    runs: Vec<(usize, usize)>,
     bare: bool,
-    depth: usize,
-    batch: usize,
     ios: u64,
     bytes: usize,
-    luns: Option<Vec<u32>>,
+    /// Empty: all.
+    luns: Vec<u32>,
 }
 
-fn main() -> ExitCode {
-    match open() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("perf: {error}");
-            ExitCode::FAILURE
-        }
+fn main() -> Result<(), Failure> {
+    let mut args = Args::new();
+    let bare = args.flag("bare");
+    let (depth, batch) = (args.value("--depth", 32)?, args.value("--batch", 1)?);
+    if batch == 0 || batch > depth {
+        return fail(format!("--batch {batch}: must be 1 to the depth, {depth}"));
     }
-}
-
-fn open() -> Result<(), Box<dyn Error>> {
-    let mut words = std::env::args().skip(1);
-    let name = words.next().ok_or(
-        "usage: perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]",
-    )?;
-    let mut args = Args {
-        bare: false,
-        depth: 32,
-        batch: 1,
-        ios: 100_000,
-        bytes: 4096,
-        luns: None,
+    let runs = if bare {
+        vec![(1, 1), (4, 4), (32, 32)]
+    } else {
+        vec![(depth, batch)]
     };
-    while let Some(word) = words.next() {
-        if word == "bare" {
-            args.bare = true;
-            continue;
-        }
-        let value = words
-            .next()
-            .ok_or_else(|| format!("{word}: a value must follow"))?;
-        match word.as_str() {
-            "--depth" => args.depth = value.parse()?,
-            "--batch" => args.batch = value.parse()?,
-            "--ios" => args.ios = value.parse()?,
-            "--bytes" => args.bytes = value.parse()?,
-            "--luns" => {
-                args.luns = Some(value.split(',').map(str::parse).collect::<Result<_, _>>()?)
-            }
-            _ => return Err(format!("{word}: no such option").into()),
-        }
-    }
-    if args.batch == 0 || args.batch > args.depth {
-        return Err(format!(
-            "--batch {}: must be 1 to the depth, {}",
-            args.batch, args.depth
-        )
-        .into());
-    }
-    match Device::open(&name)? {
-        Device::Vfio(pci) => perf(pci, &args),
+    let (ios, bytes) = (args.value("--ios", 100_000)?, args.value("--bytes", 4096)?);
+    let luns = args.value("--luns", String::new())?;
+    let luns = luns
+        .split(',')
+        .filter(|lun| !lun.is_empty())
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
+    let job = Job {
+        runs,
+        bare,
+        ios,
+        bytes,
+        luns,
+    };
+    match Device::open(&args.device(USAGE)?)? {
+        Device::Vfio(pci) => perf(pci, job),
     }
 }
 
-fn perf<P: Pci>(pci: P, args: &Args) -> Result<(), Box<dyn Error>> {
+fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
     let mut controller = Controller::new(pci, Options::default())?;
-    let config = QueueConfig {
+    let mut queue = controller.create_queue(&QueueConfig {
         entries: 256,
         ..QueueConfig::default()
-    };
-    let mut queue = controller.create_queue(&config)?;
-    let all = || controller.luns().iter().map(|lun| lun.index).collect();
-    let luns: Vec<u32> = args.luns.clone().unwrap_or_else(all);
-    let mut sizes = Vec::new();
-    for &lun in &luns {
+    })?;
+    if job.luns.is_empty() {
+        job.luns = controller.luns().iter().map(|lun| lun.index).collect();
+    }
+    let mut places = Vec::new();
+    for &lun in &job.luns {
         let lun = controller.lun(lun)?;
         queue.open(lun)?;
-        let blocks = args.bytes >> lun.block_shift;
-        sizes.push((lun.index, blocks as u32, lun.blocks / blocks.max(1) as u64));
+        let blocks = (job.bytes >> lun.block_shift).max(1) as u64;
+        places.push((lun.index, blocks as u32, (lun.blocks / blocks).max(1)));
     }
-    let runs: &[(usize, usize)] = if args.bare {
-        &[(1, 1), (4, 4), (32, 32)]
-    } else {
-        &[(args.depth, args.batch)]
-    };
-    for &(depth, batch) in runs {
-        let memory = controller.pci().alloc(depth * args.bytes)?;
-        let buffers = Buffer::pieces(memory, args.bytes);
+    for &(depth, batch) in &job.runs {
+        let buffers = Buffer::pieces(controller.pci().alloc(depth * job.bytes)?, job.bytes);
         println!(
-            "depth {depth}, {batch} a doorbell, {} bytes, LUNs {luns:?}: start",
-            args.bytes
+            "depth {depth}, {batch} a doorbell, {} bytes, LUNs {:?}: start",
+            job.bytes, job.luns
         );
         let start = Instant::now();
-        let ios = if args.bare {
-            bare(&mut queue, buffers, sizes[0], args.ios)?
-        } else {
-            random(&mut queue, buffers, &sizes, batch, args.ios)?
+        let (ios, errors) = match (job.bare, places.first()) {
+            (true, Some(&place)) => bare(&mut queue, buffers, place, job.ios)?,
+            _ => random(&mut queue, buffers, &places, batch, job.ios)?,
         };
         let seconds = start.elapsed().as_secs_f64();
         println!(
             "{ios} I/Os in {seconds:.3} s: {:.0} IOPS",
             ios as f64 / seconds
         );
+        if errors > 0 {
+            return fail(format!("{errors} of {ios} reads failed"));
+        }
     }
     controller.delete_queue(queue, |_| ())?;
     controller.shutdown()?;
     Ok(())
 }
 
-/// Submits all buffers, rings once, reaps all, and again; stops at the first batch that makes up `ios`.
+/// Submits all buffers, rings once, reaps all, and again; ends with the first batch that makes up `ios`. Returns I/Os and
+/// errors.
 fn bare<P: Pci>(
     queue: &mut Queue<P>,
     mut free: Vec<Buffer<P::Memory>>,
-    lun: (u32, u32, u64),
+    (lun, blocks, places): Place,
     ios: u64,
-) -> Result<u64, Box<dyn Error>> {
-    let (lun, blocks, places) = lun;
+) -> Result<(u64, u64), Failure> {
     let (batch, mut done, mut errors, mut place) = (free.len(), 0, 0, 0);
     while done < ios {
         while let Some(buffer) = free.pop() {
             place = if place + 1 < places { place + 1 } else { 0 };
             queue
                 .read(lun, buffer, place * u64::from(blocks), blocks, 0)
-                .map_err(|r| r.reason)?;
+                .map_err(|rejected| rejected.reason)?;
         }
         queue.ring();
         let mut left = batch;
@@ -147,29 +125,30 @@ fn bare<P: Pci>(
         }
         done += batch as u64;
     }
-    finish(done, errors)
+    Ok((done, errors))
 }
 
-/// Keeps the buffers in flight, at random places of the LUNs in turn, `batch` a doorbell.
+/// Keeps the buffers in flight, at random places of the LUNs in turn, `batch` a doorbell. Returns I/Os and errors.
 fn random<P: Pci>(
     queue: &mut Queue<P>,
     mut free: Vec<Buffer<P::Memory>>,
-    luns: &[(u32, u32, u64)],
+    places: &[Place],
     batch: usize,
     ios: u64,
-) -> Result<u64, Box<dyn Error>> {
+) -> Result<(u64, u64), Failure> {
     let (mut next, mut done, mut errors, mut seed) = (0, 0, 0, 1u64);
     while done < ios {
         let some = batch.min((ios - next) as usize);
         if some > 0 && free.len() >= some {
             for buffer in free.drain(free.len() - some..) {
-                let (lun, blocks, places) = luns[next as usize % luns.len()];
+                let (lun, blocks, places) = places[next as usize % places.len()];
                 seed ^= seed << 13;
                 seed ^= seed >> 7;
                 seed ^= seed << 17;
+                let slba = seed % places * u64::from(blocks);
                 queue
-                    .read(lun, buffer, seed % places * u64::from(blocks), blocks, next)
-                    .map_err(|r| r.reason)?;
+                    .read(lun, buffer, slba, blocks, next)
+                    .map_err(|rejected| rejected.reason)?;
                 next += 1;
             }
             queue.ring();
@@ -183,12 +162,5 @@ fn random<P: Pci>(
             queue.wait(0);
         }
     }
-    finish(done, errors)
-}
-
-fn finish(done: u64, errors: u64) -> Result<u64, Box<dyn Error>> {
-    match errors {
-        0 => Ok(done),
-        n => Err(format!("{n} of {done} reads failed").into()),
-    }
+    Ok((done, errors))
 }

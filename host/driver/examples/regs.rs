@@ -1,32 +1,23 @@
-//! Prints the registers that say what an NVMe controller is and how it does: `regs DEVICE`. Changes nothing.
+//! Prints the registers that say what an NVMe controller is and how it does: `regs DEVICE`. It only reads, but VFIO
+//! resets a function that it opens.
 
-use std::error::Error;
-use std::process::ExitCode;
+mod common;
+
+use common::{Args, Failure, fail};
 use weir_driver::backend::Device;
 use weir_driver::nvme::registers::{ALL_ONES, Cap, Cc, Csts, offset};
 use weir_driver::{Pci, nvme::registers::cq_head_doorbell};
 
-fn main() -> ExitCode {
-    match open() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("regs: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn open() -> Result<(), Box<dyn Error>> {
-    let name = std::env::args().nth(1).ok_or("usage: regs DEVICE")?;
-    match Device::open(&name)? {
+fn main() -> Result<(), Failure> {
+    match Device::open(&Args::new().device("regs DEVICE")?)? {
         Device::Vfio(pci) => regs(&pci),
     }
 }
 
-fn regs(pci: &impl Pci) -> Result<(), Box<dyn Error>> {
+fn regs(pci: &impl Pci) -> Result<(), Failure> {
     let low = pci.read32(offset::CAP);
     if low == ALL_ONES {
-        return Err("CAP reads all ones: the device is gone".into());
+        return fail("CAP reads all ones: the device is gone");
     }
     let cap = Cap::from(u64::from(pci.read32(offset::CAP + 4)) << 32 | u64::from(low));
     let version = pci.read32(offset::VS);

@@ -10,7 +10,7 @@ ours() {
     regs $bdf
     identify $bdf
     step "our driver on $bdf: read and write verify on all LUNs, threads, polling and interrupts, reset"
-    io $bdf 2 128
+    io $bdf --threads 2 --ios 128
     step "our driver on $bdf: perf"
     perf $bdf --depth 8 --batch 4 --ios 500
     step "$bdf back to the kernel's nvme"

@@ -1,5 +1,6 @@
 //! Why a device cannot be opened.
 
+use super::openers::Opener;
 use super::sysfs::Bdf;
 use std::fmt;
 use std::io;
@@ -72,7 +73,7 @@ pub enum DeviceError {
         /// The file of its group.
         path: PathBuf,
         /// Processes that have it open, as far as this user may see them.
-        holders: Vec<String>,
+        holders: Vec<Opener>,
     },
     /// Other functions of the IOMMU group belong to host drivers.
     #[error(
@@ -130,10 +131,13 @@ pub enum DeviceError {
     },
 }
 
-fn by(holders: &[String]) -> String {
+fn by(holders: &[Opener]) -> String {
     match holders {
         [] => " in another process".to_owned(),
-        some => format!(" in {}", some.join(", ")),
+        some => {
+            let names: Vec<String> = some.iter().map(Opener::to_string).collect();
+            format!(" in {}", names.join(", "))
+        }
     }
 }
 

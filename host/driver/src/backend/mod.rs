@@ -6,6 +6,7 @@
 //! | `dma.rs`, `extents.rs` | DMA memory for it: chunks behind the IOMMU, pages cut from them |
 //! | `kernel.rs` | [`KernelNvme`]: no `Pci`; admin commands through Linux's nvme driver, while that has the controller |
 //! | `sysfs.rs` | [`Sysfs`]: what the kernel says of PCI functions, drivers and IOMMU groups |
+//! | `openers.rs` | [`openers`]: which processes have a device file open |
 //! | `eventfd.rs` | interrupts as eventfds |
 //!
 //! A program that works with any back end is generic over [`Pci`](crate::Pci) and matches once:
@@ -28,11 +29,13 @@ mod error;
 mod eventfd;
 mod extents;
 mod kernel;
+mod openers;
 mod sysfs;
 mod vfio;
 
 pub use error::DeviceError;
 pub use kernel::KernelNvme;
+pub use openers::{Opener, openers};
 pub use sysfs::{Bdf, BdfError, Function, Sysfs};
 pub use vfio::{VfioMemory, VfioPci};
 

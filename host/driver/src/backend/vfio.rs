@@ -11,6 +11,7 @@
 use super::dma::{Arena, Iommu};
 use super::error::DeviceError;
 use super::eventfd::Event;
+use super::openers::openers;
 use super::sysfs::{Bdf, Sysfs};
 use crate::memory::Memory;
 use crate::pci::{AllocError, Pci};
@@ -335,7 +336,7 @@ fn may_open(sysfs: &Sysfs, dev: &Path, bdf: &Bdf) -> Result<PathBuf, DeviceError
             },
             (io::ErrorKind::ResourceBusy, _) => DeviceError::InUse {
                 bdf,
-                holders: holders(&path),
+                holders: openers(Path::new("/proc"), std::slice::from_ref(&path)),
                 path,
             },
             (io::ErrorKind::NotFound, _) => DeviceError::NoVfio { path },
@@ -347,23 +348,6 @@ fn may_open(sysfs: &Sysfs, dev: &Path, bdf: &Bdf) -> Result<PathBuf, DeviceError
         });
     }
     Ok(function.path().to_owned())
-}
-
-/// The processes that have `file` open, as far as this user may see them.
-fn holders(file: &Path) -> Vec<String> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let has = |fds: PathBuf| {
-        let mut fds = fs::read_dir(fds).into_iter().flatten().flatten();
-        fds.any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == file))
-    };
-    processes
-        .filter(|process| has(process.path().join("fd")))
-        .map(|process| {
-            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
-            let pid = process.file_name().to_string_lossy().into_owned();
-            format!("process {pid} ({})", name.trim())
-        })
-        .collect()
 }
 
 fn bar0_error(bdf: &Bdf, what: String) -> DeviceError {
@@ -421,4 +405,64 @@ fn msix_enabled(device: &VfioPciDevice) -> bool {
     });
     let control = msix.next().map(|c| c.as_subregion().read_le_u16(2));
     !matches!(control, Some(Ok(control)) if control & MSIX_ENABLE == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// Makes a function in group 5, bound to `driver`.
+    fn function(root: &Path, bdf: &str, driver: Option<&str>) {
+        let path = root.join("bus/pci/devices").join(bdf);
+        let group = root.join("kernel/iommu_groups/5");
+        fs::create_dir_all(group.join("devices")).unwrap();
+        fs::create_dir_all(&path).unwrap();
+        symlink(&group, path.join("iommu_group")).unwrap();
+        symlink(&path, group.join("devices").join(bdf)).unwrap();
+        if let Some(driver) = driver {
+            symlink(Path::new("../../drivers").join(driver), path.join("driver")).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_function_from_being_opened_is_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, dev) = (dir.path().join("sys"), dir.path().join("dev"));
+        let sysfs = Sysfs::new(&root);
+        let bdf: Bdf = "0000:01:00.0".parse().unwrap();
+        let path = root.join("bus/pci/devices/0000:01:00.0");
+        let open = || may_open(&sysfs, &dev, &bdf);
+        assert!(matches!(open(), Err(DeviceError::NoSuchFunction { .. })));
+        function(&root, "0000:01:00.0", Some("nvme"));
+        let error = open().unwrap_err();
+        assert!(
+            matches!(&error, DeviceError::NotBound { driver: Some(driver), .. } if driver == "nvme")
+        );
+        assert!(error.to_string().contains("`weir bind 0000:01:00.0`"));
+        fs::remove_file(path.join("driver")).unwrap();
+        assert!(matches!(
+            open(),
+            Err(DeviceError::NotBound { driver: None, .. })
+        ));
+        symlink("../../drivers/vfio-pci", path.join("driver")).unwrap();
+        assert!(matches!(open(), Err(DeviceError::NoVfio { .. })));
+        fs::create_dir_all(&dev).unwrap();
+        fs::write(dev.join("vfio"), "").unwrap();
+        assert!(matches!(open(), Err(DeviceError::NoVfio { path }) if path.ends_with("5")));
+        fs::write(dev.join("5"), "").unwrap();
+        assert_eq!(open().unwrap(), path);
+        // A port and a function without driver may stay; what a host driver uses may not.
+        function(&root, "0000:00:01.0", Some("pcieport"));
+        function(&root, "0000:01:00.2", None);
+        assert!(open().is_ok());
+        function(&root, "0000:01:00.1", Some("e1000e"));
+        let error = open().unwrap_err();
+        assert!(
+            error.to_string().contains("0000:01:00.1 (e1000e)"),
+            "{error}"
+        );
+        fs::remove_file(path.join("iommu_group")).unwrap();
+        assert!(matches!(open(), Err(DeviceError::NoIommuGroup { .. })));
+    }
 }
