@@ -321,53 +321,75 @@ fn latency_of_one_command() {
     }
 }
 
-/// All LUNs are loaded alike, and more than there are tags: the rule decides who gets them.
-fn shares(rule: u64, weights: [u64; 4], costs: [u64; 4]) -> Vec<u64> {
+/// Admissions a LUN when all are loaded alike, and more than there are tags: the rule decides who gets them.
+fn shares(rule: u64, weights: &[u64], costs: &[u64], cycles: u64) -> Vec<u64> {
+    let luns = weights.len();
     let c = CardConfig {
-        queues: 16,
+        queues: 64,
+        luns: luns as u32,
         ..CardConfig::small()
     };
     let mut d = Driver::new(&c, 100);
-    for l in 0..4 {
-        d.budget(false, l, c.tags.into(), weights[l as usize], NONE);
+    for (l, weight) in weights.iter().enumerate() {
+        d.budget(false, l as u64, c.tags.into(), *weight, NONE);
     }
     d.budget(true, 0, 8, 1, rule);
-    // Each LUN keeps 32 commands on the card: what is popped is parked again at once.
-    let mut waiting = [0i64; 4];
-    for _ in 0..60_000 {
+    // Each LUN keeps as many commands on the card: what is popped is parked again at once.
+    let mut waiting = vec![0i64; luns];
+    for _ in 0..cycles {
         let admitted = d.admitted.len();
         d.cycle();
         for a in &d.admitted[admitted..] {
             waiting[a.1 as usize] -= 1;
         }
         if d.queue.is_empty() {
-            let l = (0..4).min_by_key(|l| waiting[*l]).unwrap();
+            let l = (0..luns).min_by_key(|l| waiting[*l]).unwrap();
             waiting[l] += 1;
             d.queue.push_back((l as u64, READ, costs[l]));
         }
     }
-    d.admissions(4, 10_000)
+    d.admissions(luns, cycles / 6)
 }
 
-fn near(got: &[u64], want: [u64; 4], percent: u64) {
+/// Each LUN's part of what was got is its part of what is wanted, within `percent` of that.
+fn near(what: &str, got: &[u64], want: &[u64], percent: u64) {
     let (sum, parts) = (got.iter().sum::<u64>(), want.iter().sum::<u64>());
     for (g, w) in got.iter().zip(want) {
         let expected = sum * w / parts;
         assert!(
             g.abs_diff(expected) * 100 <= expected * percent,
-            "got {got:?}, expected like {want:?}"
+            "{what}: got {got:?}, expected like {want:?}"
         );
     }
 }
 
 #[test]
 fn fairness_rules_share_the_tags() {
-    near(&shares(NONE, [1; 4], [1; 4]), [1; 4], 5);
-    near(&shares(EVEN, [1; 4], [1; 4]), [1; 4], 5);
-    near(&shares(WEIGHTED, [1; 4], [1; 4]), [1; 4], 10);
-    near(&shares(WEIGHTED, [1, 2, 3, 4], [1; 4]), [1, 2, 3, 4], 10);
+    let alike = [1; 4];
+    let run = |rule, weights: &[u64], costs: &[u64]| shares(rule, weights, costs, 200_000);
+    near("none", &run(NONE, &alike, &alike), &alike, 1);
+    near("even", &run(EVEN, &alike, &alike), &alike, 1);
+    near("weights alike", &run(WEIGHTED, &alike, &alike), &alike, 5);
+    // Few long turns: a window of the run holds a part of one, so it is not exact.
+    let weights = [1, 2, 4, 8];
+    near("weights", &run(WEIGHTED, &weights, &alike), &weights, 5);
     // Commands of 128 KiB against commands of 4 KiB: the same bytes.
-    near(&shares(WEIGHTED, [1; 4], [32, 8, 1, 1]), [1, 4, 32, 32], 10);
+    let costs = [32, 8, 1, 1];
+    near("costs", &run(WEIGHTED, &alike, &costs), &[1, 4, 32, 32], 5);
+}
+
+/// As many LUNs as make turns short: none is passed over, at the work set's end or anywhere.
+#[test]
+fn fairness_rules_share_the_tags_over_many_luns() {
+    for luns in [16, 64, 128] {
+        let weights: Vec<u64> = (0..luns).map(|l| 1 << (l % 4)).collect();
+        let (alike, cost) = (vec![1; luns], vec![32; luns]);
+        let cycles = 240_000;
+        let got = shares(NONE, &weights, &cost, cycles);
+        near(&format!("none, {luns} LUNs"), &got, &alike, 2);
+        let got = shares(WEIGHTED, &weights, &cost, cycles);
+        near(&format!("weighted, {luns} LUNs"), &got, &weights, 5);
+    }
 }
 
 /// A LUN that fills its depth is left alone until a command of it completes, and then goes at once.

@@ -1,4 +1,7 @@
-//! The small bitmap: the whole set in flops, in one snapshot (`cur`) and what collects behind it (`waiting`).
+//! The small bitmap: the whole set in flops, in one round (`cur`) and what collects behind it (`waiting`).
+//!
+//! A put ahead of the round's last pick joins the round. Else those picked last, which come back when the next round has
+//! begun, would miss every second one.
 
 use super::{BitmapConfig, BitmapPorts, Index, count_set, in_range, ones};
 use crate::find::{encode, lowest, thermometer};
@@ -12,6 +15,8 @@ pub(super) fn set_in_flops(p: BitmapPorts, c: &BitmapConfig) {
     let waiting = reg(n, 0);
     comment("Bits of this round, taken lowest first.");
     let cur = reg(n, start);
+    comment("Places that this round has still to pass.");
+    let ahead = reg(n, ones(n, n));
     let out_valid = reg(1, 0);
     let out_index = reg_nr(c.index_bits());
 
@@ -38,7 +43,7 @@ pub(super) fn set_in_flops(p: BitmapPorts, c: &BitmapConfig) {
     let straight = added & cur.none() & out_free & may_offer(p.put.index);
     let put_bit = onehot(p.put.index, n) & (added & !straight).repeat(n);
 
-    // Out takes the lowest of cur; an emptied cur takes what waits.
+    // Out takes the lowest of cur, a put ahead of it joins; an emptied cur takes what waits.
     let first = lowest(cur);
     let first_index = encode(first.onehot);
     let offer = cur.any() | straight;
@@ -47,26 +52,33 @@ pub(super) fn set_in_flops(p: BitmapPorts, c: &BitmapConfig) {
         out_index.set(cur.any().mux(first_index, p.put.index))
     });
     let remaining = out_free.mux(first.rest, cur);
-    let pool = waiting | put_bit;
-    match mask {
+    let ahead_now = (out_free & cur.any()).mux(first.above, ahead);
+    let (joins, stays) = (put_bit & ahead_now, put_bit & !ahead_now);
+    let pool = waiting | stays;
+    let ends = match mask {
         Some(mask) => {
             let returned = onehot(out_index, n) & (out_valid & !offered).repeat(n);
-            let kept = remaining & mask;
-            let behind = pool | (remaining & !mask) | returned;
-            let refill = kept.none().repeat(n) & mask;
-            cur.set(kept | (behind & refill));
+            let ends = (remaining & mask).none();
+            let round = remaining | joins;
+            let behind = pool | (round & !mask) | returned;
+            let refill = ends.repeat(n) & mask;
+            cur.set((round & mask) | (behind & refill));
             waiting.set(behind & !refill);
+            ends
         }
         None => {
             unused(p.limit);
-            let refill = remaining.none();
-            cur.set(refill.mux(pool, remaining));
-            waiting.set(refill.mux(lit(0, n), pool));
+            let ends = remaining.none();
+            cur.set(remaining | joins | (pool & ends.repeat(n)));
+            waiting.set(pool & (!ends).repeat(n));
+            ends
         }
-    }
+    };
+    ahead.set(ends.mux(ones(n, n), ahead_now));
     when(p.clear, || {
         waiting.set(0);
         cur.set(start);
+        ahead.set(ones(n, n));
         out_valid.set(0);
     });
 

@@ -16,13 +16,16 @@
 //! By draining snapshots. `cur` is a snapshot that is drained lowest first, while new puts collect behind it; only when it is
 //! empty the next is taken. So a bit waits for at most a few takings of any other: round robin without a pointer a bit.
 //!
-//! - Up to [`FLOP_BITS`] bits (`set_in_flops`): one snapshot of the whole set. A put into the empty set is offered in the next cycle.
+//! - Up to [`FLOP_BITS`] bits (`set_in_flops`): one snapshot of the whole set, which a put ahead of the last pick joins: strict
+//!   round robin. A put into the empty set is offered in the next cycle.
 //! - More (`words_in_ram`): two copies of the words in RAM, each with one read and one write port: puts read one (read, set,
 //!   write), fetches the other. A fetch takes a whole word, so it writes nothing: clearing the word's flop in `has` empties it,
 //!   and a word whose flop is clear reads as zero. Hence one RAM write a cycle is enough, and an empty set needs no filling.
 //!   The path: `has` -> `batch` (a group of words) -> `sel` (a word) -> `fetched` (its bits) -> `cur` -> `part` (a group of
 //!   bits) -> `out`. Each stage takes when it empties, so one bit moves on every cycle even when every word holds one bit only.
 //!   Groups of the square root keep every search at about ten bits. A put into the empty set goes straight to `part`.
+//!   Members that come back within 3 takings are taken alike often; of those that stay away longer some may miss every
+//!   second snapshot of their word.
 //!
 //! | from put to its offer | flops | RAM |
 //! |---|---|---|
