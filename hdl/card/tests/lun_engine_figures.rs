@@ -321,8 +321,8 @@ fn latency_of_one_command() {
     }
 }
 
-/// Admissions a LUN when all are loaded alike, and more than there are tags: the rule decides who gets them.
-fn shares(rule: u64, weights: &[u64], costs: &[u64], cycles: u64) -> Vec<u64> {
+/// Admissions a LUN when all are loaded alike, and more than there are tags (8): the rule decides who gets them.
+fn shares(rule: u64, weights: &[u64], costs: &[u64], depth: u64, cycles: u64) -> Vec<u64> {
     let luns = weights.len();
     let c = CardConfig {
         queues: 64,
@@ -331,7 +331,7 @@ fn shares(rule: u64, weights: &[u64], costs: &[u64], cycles: u64) -> Vec<u64> {
     };
     let mut d = Driver::new(&c, 100);
     for (l, weight) in weights.iter().enumerate() {
-        d.budget(false, l as u64, c.tags.into(), *weight, NONE);
+        d.budget(false, l as u64, depth, *weight, NONE);
     }
     d.budget(true, 0, 8, 1, rule);
     // Each LUN keeps as many commands on the card: what is popped is parked again at once.
@@ -366,13 +366,16 @@ fn near(what: &str, got: &[u64], want: &[u64], percent: u64) {
 #[test]
 fn fairness_rules_share_the_tags() {
     let alike = [1; 4];
-    let run = |rule, weights: &[u64], costs: &[u64]| shares(rule, weights, costs, 200_000);
+    let run = |rule, weights: &[u64], costs: &[u64]| shares(rule, weights, costs, 32, 200_000);
     near("none", &run(NONE, &alike, &alike), &alike, 1);
     near("even", &run(EVEN, &alike, &alike), &alike, 1);
     near("weights alike", &run(WEIGHTED, &alike, &alike), &alike, 5);
     // Few long turns: a window of the run holds a part of one, so it is not exact.
     let weights = [1, 2, 4, 8];
     near("weights", &run(WEIGHTED, &weights, &alike), &weights, 5);
+    // A LUN that may hold every tag fills its depth in its turn, and loses no part of it.
+    let got = shares(WEIGHTED, &weights, &alike, 8, 400_000);
+    near("weights, depth as tags", &got, &weights, 5);
     // Commands of 128 KiB against commands of 4 KiB: the same bytes.
     let costs = [32, 8, 1, 1];
     near("costs", &run(WEIGHTED, &alike, &costs), &[1, 4, 32, 32], 5);
@@ -385,9 +388,9 @@ fn fairness_rules_share_the_tags_over_many_luns() {
         let weights: Vec<u64> = (0..luns).map(|l| 1 << (l % 4)).collect();
         let (alike, cost) = (vec![1; luns], vec![32; luns]);
         let cycles = 240_000;
-        let got = shares(NONE, &weights, &cost, cycles);
+        let got = shares(NONE, &weights, &cost, 32, cycles);
         near(&format!("none, {luns} LUNs"), &got, &alike, 2);
-        let got = shares(WEIGHTED, &weights, &cost, cycles);
+        let got = shares(WEIGHTED, &weights, &cost, 32, cycles);
         near(&format!("weighted, {luns} LUNs"), &got, &weights, 5);
     }
 }

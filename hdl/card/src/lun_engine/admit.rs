@@ -31,7 +31,6 @@ pub(super) fn admit(e: &Engine) -> Admission {
     let open = tag_left & !e.exec_valid;
     let can = e.discard_turn | open;
     let admit = mine & eligible & can;
-    let drop = mine & !eligible;
     let execute = admit & !e.discard_turn;
     let discard = admit & e.discard_turn;
 
@@ -46,6 +45,19 @@ pub(super) fn admit(e: &Engine) -> Admission {
     let rest = budget - cost.zext(budget.width());
     let covers_next = rest.ge(link.cost.zext(rest.width()));
     let last = row.parked.eq(1);
+
+    comment(
+        "a LUN that holds its whole depth when no tag is left keeps its turn: nobody could go, and the next tag may be its own",
+    );
+    let holds = execute
+        & weighted
+        & covers_next
+        & !last
+        & new.depth_full()
+        & e.executing.ge(e.tag_depth - 1);
+    let in_turn = weighted & row.parked.any() & !short;
+    let keeps = in_turn & row.depth_full() & e.executing.ge(e.tag_depth);
+    let drop = mine & !eligible & !keeps;
 
     let is_write = e.info.op.is(Op::Write);
     let more_in_flight = row.in_flight + 1;
@@ -77,7 +89,7 @@ pub(super) fn admit(e: &Engine) -> Admission {
     when(drop, || e.row_write.set(1));
 
     comment("cur stays while it can go on and nobody waits, or its quantum lasts");
-    e.judged.set(admit | drop);
+    e.judged.set((admit & !holds) | drop);
     e.stay
         .set(admit & e.new_eligible & (!others_wait | (weighted & covers_next)));
     e.defer(

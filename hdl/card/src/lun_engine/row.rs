@@ -53,6 +53,17 @@ pub struct Row {
     pub queued: Sig,
 }
 
+/// Name of the memory that holds the counts of every LUN's row, for who looks into a running model.
+pub const COUNTS: &str = "row_counts";
+
+/// Executing commands and depth of a LUN, from its word of [`COUNTS`], `width` bits wide.
+pub fn executing_and_depth(word: u64, width: u32) -> (u32, u32) {
+    // in_flight, writes, depth, peak: alike wide, the first lowest.
+    let bits = width / 4;
+    let field = |n: u32| (word >> (n * bits) & ((1 << bits) - 1)) as u32;
+    (field(0), field(2))
+}
+
 /// The LUNs' rows, in three memories side by side: none wider than a machine word, which is what a simulator is quick with.
 #[derive(Clone, Copy)]
 pub(super) struct Rows([Mem; 3]);
@@ -67,7 +78,7 @@ impl Rows {
         let mem = |i: usize| {
             let width = widths[Self::CUTS[i]..Self::CUTS[i + 1]].iter().sum();
             let mem = Mem::new(c.luns.max(2).into(), width).style(Style::Distributed);
-            named(["row_lists", "row_counts", "row_budgets"][i], mem)
+            named(["row_lists", COUNTS, "row_budgets"][i], mem)
         };
         Rows([mem(0), mem(1), mem(2)])
     }
