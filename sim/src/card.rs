@@ -1,7 +1,8 @@
 //! What the world needs of a card: its pins, a cycle at a time. The Verilated card has them, and so has any plain Rust
 //! model of one.
 
-use verilator_sys::{In, Model, Out, Sim, WideIn, WideOut};
+use verilator_sys::{In, Memory, Model, Out, Sim, WideIn, WideOut};
+use weir_card::lun_engine::row;
 
 use crate::axi::{Addr, MasterOut, Shape, SlaveOut};
 use crate::config::Signals;
@@ -73,6 +74,11 @@ pub trait Card {
     fn clock(&mut self) -> Result<(), CardError>;
     /// `cycles` cycles pass that change nothing, because the card was idle.
     fn skip(&mut self, cycles: u64);
+    /// Commands of LUN `lun` that execute now, and its depth, read out of the running model: for plots, without the card
+    /// knowing. None if this card does not tell.
+    fn lun(&self, _lun: u32) -> Option<(u32, u32)> {
+        None
+    }
     /// Starts an FST trace.
     fn trace(&mut self, path: &std::path::Path) -> Result<(), CardError>;
     /// Ends the trace, if one was started, so that its file is complete.
@@ -328,6 +334,7 @@ pub struct VerilatedCard {
     msix_function_mask: In,
     flr: In,
     idle: Out,
+    counts: Option<Memory>,
     cycle_mask: u64,
     last: (bool, bool, Signals),
 }
@@ -349,6 +356,7 @@ impl VerilatedCard {
             msix_function_mask: model.input("msix_function_mask")?,
             flr: model.input("flr")?,
             idle: model.output("idle")?,
+            counts: model.memory(row::COUNTS),
             cycle_mask: cycle.map_or(0, |port| u64::MAX >> (64 - port.width())),
             last: (false, false, Signals::default()),
             sim,
@@ -394,6 +402,11 @@ impl Card for VerilatedCard {
 
     fn skip(&mut self, cycles: u64) {
         self.sim.skip(cycles);
+    }
+
+    fn lun(&self, lun: u32) -> Option<(u32, u32)> {
+        let word = self.sim.word(self.counts?, lun)?;
+        Some(row::executing_and_depth(word, self.counts?.width()))
     }
 
     fn trace(&mut self, path: &std::path::Path) -> Result<(), CardError> {

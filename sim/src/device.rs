@@ -11,6 +11,10 @@ pub trait Clock {
     fn pass(&mut self, until_ns: u64) -> Result<(), DeviceError>;
     /// Says how many commands are outstanding, and whether one has completed since the last call: for hangs.
     fn watch(&mut self, outstanding: u64, progress: bool);
+    /// Executing commands and depth of LUN `lun` at this moment, at no cost and no disturbance; None if that cannot be had.
+    fn lun(&self, _lun: u32) -> Option<(u32, u32)> {
+        None
+    }
 }
 
 /// What the engine needs of the card.
@@ -269,6 +273,10 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
         let now = self.now_ns();
         self.clock
             .pass(until_ns.unwrap_or(now + PATIENCE_NS).max(now + 1))
+    }
+
+    fn sample(&mut self, lun: u32) -> Option<(u32, u32)> {
+        self.clock.lun(lun)
     }
 
     fn control(&mut self, control: Control) -> Result<(), DeviceError> {

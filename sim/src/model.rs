@@ -1,6 +1,7 @@
 //! From a generated card to a Verilated one.
 
 use verilator_sys::{Model, Spec};
+use weir_card::lun_engine::row;
 use weir_kit::Module;
 
 use crate::card::{CardError, VerilatedCard};
@@ -18,7 +19,9 @@ pub struct ModelOptions {
 
 /// Builds the model of `module`, or finds it in the cache.
 pub fn build(module: &Module, options: ModelOptions) -> Result<Model, verilator_sys::Error> {
-    let mut spec = Spec::new(module.name(), module.files()).trace(options.trace);
+    let mut spec = Spec::new(module.name(), module.files())
+        .trace(options.trace)
+        .watch(row::COUNTS);
     if !options.asserts {
         spec = spec.fast();
     }

@@ -96,6 +96,10 @@ impl Clock for SimPci {
     fn watch(&mut self, outstanding: u64, progress: bool) {
         self.world_mut().watch(outstanding, progress);
     }
+
+    fn lun(&self, lun: u32) -> Option<(u32, u32)> {
+        self.world().lun(lun)
+    }
 }
 
 impl Pci for SimPci {

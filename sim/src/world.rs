@@ -217,6 +217,11 @@ impl World {
         Ok(())
     }
 
+    /// Commands of LUN `lun` that execute now, and its depth: [`Card::lun`].
+    pub fn lun(&self, lun: u32) -> Option<(u32, u32)> {
+        self.card.lun(lun)
+    }
+
     /// One cycle.
     pub fn step(&mut self) -> Result<(), WorldError> {
         if self.failed {

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use verilator_sys::Model;
 use weir_card::card::card;
 use weir_card::config::CardConfig;
+use weir_sim::fio::results::LunSample;
 use weir_sim::fio::{self, PlanOptions};
 use weir_sim::link::{Link, LinkParams};
 use weir_sim::model::{self, ModelOptions};
@@ -178,6 +179,19 @@ fn a_depth_is_kept() {
         .map(|lun| lun.card.unwrap().peak)
         .collect();
     assert_eq!(peaks, [5, 2, 5]);
+    // What the plots show: the depth, and how much of it is used, as the card has it at that moment.
+    for (lun, depth) in outcome.results.luns.iter().zip([5, 2, 5]) {
+        let samples = &lun.samples;
+        assert!(samples.len() > 100, "{} samples", samples.len());
+        assert!(samples.iter().all(|s| s.depth == Some(depth)));
+        let executing: Vec<u32> = samples.iter().map(|s| s.executing.unwrap()).collect();
+        assert_eq!(executing.iter().max(), Some(&depth));
+        let more = |s: &LunSample| s.executing > Some(s.outstanding);
+        assert!(
+            !samples.iter().any(more),
+            "more execute than are outstanding"
+        );
+    }
 }
 
 #[test]

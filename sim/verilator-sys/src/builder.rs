@@ -35,12 +35,23 @@ const WORKAROUNDS: [&str; 2] = [
 /// The shared object's name in its entry.
 pub(crate) const OBJECT: &str = "model.so";
 const PORTS: &str = "ports.txt";
+const MEMORIES: &str = "memories.txt";
+/// Tells Verilator what is watched.
+const WATCH: &str = "weir_watch.vlt";
 
 /// A built model.
 pub(crate) struct Built {
     pub entry: Entry,
     pub key: String,
     pub ports: Vec<Port>,
+    pub memories: Vec<Memory>,
+}
+
+/// A watched memory.
+pub(crate) struct Memory {
+    pub name: String,
+    pub width: u32,
+    pub words: u32,
 }
 
 /// Builds `spec`, or finds it built.
@@ -54,7 +65,15 @@ pub(crate) fn build(tools: &Toolchain, spec: &Spec) -> Result<Built, Error> {
     let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
     let ports = text.lines().filter_map(read_port).collect::<Vec<_>>();
     check_ports(spec, &ports)?;
-    Ok(Built { entry, key, ports })
+    let path = entry.dir.join(MEMORIES);
+    let text = fs::read_to_string(&path).map_err(Error::io("read", &path))?;
+    let memories = text.lines().filter_map(read_memory).collect();
+    Ok(Built {
+        entry,
+        key,
+        ports,
+        memories,
+    })
 }
 
 /// Verilator's lint of all rules on `files`: the smallest warning is an error.
@@ -180,6 +199,12 @@ fn build_model(tools: &Toolchain, spec: &Spec, dir: &Path) -> Result<(), Error> 
     if spec.trace {
         command.args(["--trace-fst", "--trace-structs"]);
     }
+    if !spec.watched.is_empty() {
+        let line = |memory| format!("public_flat_rd -module \"*\" -var \"{memory}\"\n");
+        let lines: String = spec.watched.iter().map(line).collect();
+        write(work.join(WATCH), &format!("`verilator_config\n{lines}"))?;
+        command.arg(WATCH);
+    }
     match run_verilator(spec, command) {
         // Warnings (of -Wno-lint's exceptions) do not stop a build: lint() is for those.
         Err(Error::Verilog { text, .. })
@@ -193,7 +218,16 @@ fn build_model(tools: &Toolchain, spec: &Spec, dir: &Path) -> Result<(), Error> 
     let ports: Vec<Port> = found.iter().map(|(port, _)| port.clone()).collect();
     check_ports(spec, &ports)?;
     write(dir.join(PORTS), &list)?;
-    write(work.join("model.cpp"), &shim(spec, &found))?;
+    let root = generated.join("Vdut___024root.h");
+    let root = fs::read_to_string(&root).map_err(Error::io("read", &root))?;
+    let memories = spec
+        .watched
+        .iter()
+        .map(|memory| find_memory(spec, &root, memory))
+        .collect::<Result<Vec<_>, Error>>()?;
+    let list: String = memories.iter().map(|(m, _)| write_memory(m)).collect();
+    write(dir.join(MEMORIES), &list)?;
+    write(work.join("model.cpp"), &shim(spec, &found, &memories))?;
 
     let runtime = runtime(tools, spec)?;
     let opt = match spec.opt {
@@ -437,7 +471,7 @@ impl Drop for Core {
 }
 
 /// The generated head of a model's shim.
-fn shim(spec: &Spec, ports: &[(Port, String)]) -> String {
+fn shim(spec: &Spec, ports: &[(Port, String)], memories: &[(Memory, String)]) -> String {
     let mut text = String::from("#include \"Vdut.h\"\n#include \"Vdut___024root.h\"\n");
     if let Some((_, member)) = ports
         .iter()
@@ -453,6 +487,9 @@ fn shim(spec: &Spec, ports: &[(Port, String)]) -> String {
             port.name,
             u8::from(port.dir == Dir::Input)
         );
+    }
+    for (memory, member) in memories {
+        let _ = write!(text, " \\\n    P(\"{}\", {member}, 0)", memory.name);
     }
     text.push('\n');
     text.push_str(MODEL);
@@ -511,6 +548,34 @@ fn parse_header(spec: &Spec, header: &str) -> Result<Vec<(Port, String)>, Error>
     Ok(ports)
 }
 
+/// Finds a watched memory in the root class: `VlUnpacked<QData/*43:0*/, 32> top__DOT__u_block__DOT__memory;`. Gives it with its
+/// C++ name.
+fn find_memory(spec: &Spec, root: &str, name: &str) -> Result<(Memory, String), Error> {
+    let end = format!("__DOT__{name}");
+    let parse = |line: &str| {
+        let rest = line.trim().strip_prefix("VlUnpacked<")?.strip_suffix(';')?;
+        let (kind, member) = rest.split_once("> ")?;
+        let (bits, words) = kind.split_once("/*")?.1.split_once("*/, ")?;
+        let (msb, lsb) = bits.split_once(':')?;
+        let width = msb.parse::<u32>().ok()? + 1;
+        let found = member.ends_with(&end) && lsb == "0" && width <= 64;
+        let memory = Memory {
+            name: name.into(),
+            width,
+            words: words.parse().ok()?,
+        };
+        found.then(|| (memory, member.to_string()))
+    };
+    let mut found: Vec<_> = root.lines().filter_map(parse).collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(memory), true) => Ok(memory),
+        (other, _) => Err(spec.error(format!(
+            "memory `{name}` is there {} times with words of at most 64 bits; it must be once",
+            found.len() + usize::from(other.is_some())
+        ))),
+    }
+}
+
 /// Verilator's C++ name of a Verilog name: `a__b` is `a___05Fb`, a C++ keyword is `__SYM__new`.
 fn decode(member: &str) -> String {
     let mut rest = member.strip_prefix("__SYM__").unwrap_or(member);
@@ -540,6 +605,19 @@ fn write_port(port: &Port) -> String {
         Dir::Output => "out",
     };
     format!("{dir} {} {}\n", port.width, port.name)
+}
+
+fn write_memory(memory: &Memory) -> String {
+    format!("{} {} {}\n", memory.width, memory.words, memory.name)
+}
+
+fn read_memory(line: &str) -> Option<Memory> {
+    let mut words = line.splitn(3, ' ');
+    Some(Memory {
+        width: words.next()?.parse().ok()?,
+        words: words.next()?.parse().ok()?,
+        name: words.next()?.into(),
+    })
 }
 
 fn read_port(line: &str) -> Option<Port> {

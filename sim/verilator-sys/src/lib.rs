@@ -47,7 +47,7 @@ mod spec;
 mod toolchain;
 
 pub use error::{AssertError, Diagnostic, Error, Severity};
-pub use sim::{In, Model, Out, Sim, Value, WideIn, WideOut};
+pub use sim::{In, Memory, Model, Out, Sim, Value, WideIn, WideOut};
 pub use spec::{Dir, Opt, Port, Spec, XInit};
 pub use toolchain::Toolchain;
 

@@ -248,9 +248,9 @@ impl Instance {
         String::from_utf8_lossy(bytes).into_owned()
     }
 
-    /// The port's value. `offset` and `width` (1 to 64) are a place of this model, as its port table says.
+    /// The value of a port, or of a memory's word. `offset` and `width` (1 to 64) are a place of this model, as its tables say.
     pub(crate) fn read(&self, offset: u32, width: u16) -> u64 {
-        // SAFETY: Verilator keeps a port of 1..=8, 9..=16, 17..=32, 33..=64 bits in an aligned u8, u16, u32, u64 at
+        // SAFETY: Verilator keeps a port or a word of 1..=8, 9..=16, 17..=32, 33..=64 bits in an aligned u8, u16, u32, u64 at
         // base + offset; it changes only in calls that take &mut self.
         unsafe {
             let p = self.base.add(offset as usize);

@@ -19,6 +19,7 @@ struct Inner {
     id: u32,
     built: bool,
     ports: Vec<(Port, u32)>,
+    memories: Vec<(String, Memory)>,
     library: Arc<Library>,
 }
 
@@ -43,6 +44,27 @@ pub struct WideIn(Place);
 /// An output of any width, or an input to read back (`WideOut::from(input)`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WideOut(Place);
+
+/// A watched memory: [`crate::Spec::watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    model: u32,
+    offset: u32,
+    width: u16,
+    words: u32,
+}
+
+impl Memory {
+    /// Width of a word in bits.
+    pub fn width(self) -> u32 {
+        self.width.into()
+    }
+
+    /// Number of words.
+    pub fn words(self) -> u32 {
+        self.words
+    }
+}
 
 impl From<In> for Out {
     fn from(port: In) -> Out {
@@ -114,15 +136,16 @@ impl Model {
             path: path.clone(),
             problem,
         };
-        if places.len() != done.ports.len() {
+        if places.len() != done.ports.len() + done.memories.len() {
             return Err(odd(format!(
-                "{} ports, but {} in its list",
+                "{} ports and memories, but {} in its lists",
                 places.len(),
-                done.ports.len()
+                done.ports.len() + done.memories.len()
             )));
         }
+        let (places, memory_places) = places.split_at(done.ports.len());
         let mut ports = Vec::new();
-        for (port, (offset, bytes)) in done.ports.into_iter().zip(places) {
+        for (port, (offset, bytes)) in done.ports.into_iter().zip(places.iter().copied()) {
             // Reads and writes rely on this.
             if bytes != storage(port.width) || port.width > u32::from(u16::MAX) {
                 return Err(odd(format!(
@@ -133,6 +156,23 @@ impl Model {
             ports.push((port, offset));
         }
         let id = u32::from_str_radix(done.key.get(..8).unwrap_or_default(), 16).unwrap_or_default();
+        let mut memories = Vec::new();
+        for (found, &(offset, bytes)) in done.memories.into_iter().zip(memory_places) {
+            // Reads rely on this.
+            if u64::from(bytes) != u64::from(storage(found.width)) * u64::from(found.words) {
+                return Err(odd(format!(
+                    "memory `{}` of {} words of {} bits has {bytes} bytes",
+                    found.name, found.words, found.width
+                )));
+            }
+            let memory = Memory {
+                model: id,
+                offset,
+                width: found.width as u16,
+                words: found.words,
+            };
+            memories.push((found.name, memory));
+        }
         Ok(Model(Arc::new(Inner {
             top: spec.top.clone(),
             reset: spec.reset.clone(),
@@ -140,6 +180,7 @@ impl Model {
             id,
             built,
             ports,
+            memories,
             library: Arc::new(library),
         })))
     }
@@ -214,6 +255,12 @@ impl Model {
     pub fn wide_output(&self, name: &str) -> Result<WideOut, Error> {
         self.find(name, Dir::Output, u32::MAX, "output")
             .map(WideOut)
+    }
+
+    /// The watched memory `name`, if the spec asked for it.
+    pub fn memory(&self, name: &str) -> Option<Memory> {
+        let mut memories = self.0.memories.iter();
+        memories.find(|(n, _)| n == name).map(|(_, memory)| *memory)
     }
 
     fn find(&self, name: &str, dir: Dir, most: u32, wanted: &'static str) -> Result<Place, Error> {
@@ -415,6 +462,20 @@ impl Sim {
         for (to, from) in value.iter_mut().zip(words.chunks(2)) {
             *to = u64::from(from[0]) | u64::from(from.get(1).copied().unwrap_or_default()) << 32;
         }
+    }
+
+    /// A word of a watched memory as it is now; None past its end.
+    ///
+    /// # Panics
+    /// When the memory is another model's.
+    pub fn word(&self, memory: Memory, index: u32) -> Option<u64> {
+        assert!(
+            memory.model == self.model.0.id,
+            "a memory of another model read on `{}`",
+            self.model.0.top
+        );
+        let offset = memory.offset + index.min(memory.words) * storage(memory.width.into());
+        (index < memory.words).then(|| self.instance.read(offset, memory.width))
     }
 
     #[inline]

@@ -61,6 +61,8 @@ pub struct Spec {
     pub trace: bool,
     /// Checks assertions, and defines `WEIR_ASSERT`. Default on.
     pub asserts: bool,
+    /// Memories to look into: see [`Spec::watch`].
+    pub watched: Vec<String>,
     /// Macros to define, `NAME` or `NAME=VALUE`, as `WEIR_RANDOM_COLLISION`.
     pub defines: Vec<String>,
     /// Initial values.
@@ -86,6 +88,7 @@ impl Spec {
             reset: "rst".into(),
             trace: false,
             asserts: true,
+            watched: Vec::new(),
             defines: Vec::new(),
             x: XInit::Unique,
             opt: Opt::Build,
@@ -113,6 +116,12 @@ impl Spec {
     /// Checks assertions, or not.
     pub fn asserts(mut self, on: bool) -> Spec {
         self.asserts = on;
+        self
+    }
+
+    /// Makes a memory readable that is there once, with words of at most 64 bits: [`crate::Model::memory`].
+    pub fn watch(mut self, memory: impl Into<String>) -> Spec {
+        self.watched.push(memory.into());
         self
     }
 

@@ -34,6 +34,45 @@ module wide(input wire clk, input wire [255:0] a, input wire [64:0] b, output re
 endmodule
 ";
 
+const MEMORIES: &str = "
+module store(input wire clk, input wire [1:0] at, input wire [43:0] in, output wire [43:0] out);
+    reg [43:0] words [0:2];
+    always @(posedge clk) words[at] <= in;
+    assign out = words[at];
+endmodule
+module memories(input wire clk, input wire [1:0] at, input wire [43:0] in, output wire [43:0] out);
+    store u_store(.clk(clk), .at(at), .in(in), .out(out));
+endmodule
+";
+
+#[test]
+fn a_watched_memory_can_be_read() -> Result {
+    let spec = Spec::new("memories", [("memories.v", MEMORIES)]);
+    for spec in [spec.clone(), spec.clone().fast()] {
+        let model = Model::build(&spec.watch("words"))?;
+        assert_eq!(model.memory("others"), None);
+        let words = model.memory("words").ok_or("no memory")?;
+        assert_eq!((words.width(), words.words()), (44, 3));
+        let mut sim = model.instance(1)?;
+        let (at, input) = (sim.input("at")?, sim.input("in")?);
+        for n in 0..3u32 {
+            sim.set(at, n);
+            sim.set(input, (1u64 << 40) + u64::from(n));
+            sim.tick();
+        }
+        let read: Vec<_> = (0..4).map(|n| sim.word(words, n)).collect();
+        let value = |n: u64| Some((1 << 40) + n);
+        assert_eq!(read, [value(0), value(1), value(2), None]);
+    }
+    for memory in ["at", "nothing"] {
+        let error = Model::build(&spec.clone().watch(memory)).err();
+        let text = error.map(|e| e.to_string()).unwrap_or_default();
+        let said = format!("memory `{memory}` is there 0 times");
+        assert!(text.contains(&said), "{memory}: {text}");
+    }
+    Ok(())
+}
+
 #[test]
 fn counts() -> Result {
     let mut sim = Model::build(&counter().asserts(false))?.instance(1)?;
