@@ -1,6 +1,8 @@
 //! A card, its world and the driver on it, with the Verilog's assertions checked and RAM collisions random.
 #![allow(dead_code)]
 
+pub mod load;
+
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
 
@@ -25,7 +27,7 @@ const PATIENCE_NS: u64 = 20_000_000;
 pub type Done = Completed<SimMemory>;
 
 /// The model of `config`, built once a process.
-fn model(config: &CardConfig, options: ModelOptions) -> Model {
+pub fn model(config: &CardConfig, options: ModelOptions) -> Model {
     static MODELS: OnceLock<Mutex<BTreeMap<String, Model>>> = OnceLock::new();
     let mut models = MODELS.get_or_init(Mutex::default).lock().unwrap();
     models

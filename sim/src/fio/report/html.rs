@@ -263,6 +263,14 @@ fn budgets(report: &Report, out: &mut String) {
     if luns.len() > LUN_PLOTS {
         let _ = write!(out, "<p>the first {LUN_PLOTS} of {} LUNs</p>", luns.len());
     }
+    if luns
+        .iter()
+        .any(|lun| lun.samples.iter().any(|s| s.executing.is_some()))
+    {
+        out.push_str(
+            "<p>What executes, and the depth, are read out of the simulated card's state as it runs: the card knows nothing of it.</p>",
+        );
+    }
     let names = [
         "submitted by the host, not completed",
         "executing on the card",
