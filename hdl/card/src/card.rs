@@ -331,7 +331,8 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     fetch.clear.set(clear);
     fetch.sq_set.set(&sq_set);
     fetch.doorbell.set(&bar0.doorbell);
-    fetch.admin_quiet.set(admin.quiet);
+    // On its way through decode the entry has left sq_fetch and not come to admin.
+    fetch.admin_quiet.set(admin.quiet & !decode.admin_held);
     fetch.slot.valid.set(slots.take.valid);
     fetch.slot.payload.set(slots.take.payload.index);
     slots.take.ready.set(fetch.slot.ready);
@@ -454,6 +455,11 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     admin.entry_valid.set(decode.admin_valid);
     admin.entry_data.set(decode.admin_data);
     decode.admin_ready.set(admin.entry_ready);
+    // Delete waits for commands that may be behind in decode.
+    assert(
+        "no_entry_behind_a_delete",
+        !(decode.admin_valid & admin.dying),
+    );
     admin.sq_busy.set(fetch.query_busy);
     admin.walk_done.set(engine.walk_done);
     admin.walk_found.set(engine.walk_found);

@@ -78,6 +78,10 @@ pub struct DecodePorts {
     #[input]
     #[bits(1)]
     pub admin_ready: Sig,
+    /// An entry of the admin queue is held.
+    #[output]
+    #[bits(1)]
+    pub admin_held: Sig,
     /// Fills the command RAM.
     #[output]
     pub cmd_write: CmdWrite,
@@ -248,6 +252,8 @@ fn body(c: &CardConfig, p: DecodePorts) {
 
     p.admin_valid.set(send_valid & send_to.is(To::Admin));
     p.admin_data.set(send_data);
+    p.admin_held
+        .set((look_valid & look.sq.none()) | (send_valid & send_to.is(To::Admin)));
     p.park.offer(send_valid & send_to.is(To::Park), &send_park);
     let reject_now = Reject {
         slot: send_park.slot,

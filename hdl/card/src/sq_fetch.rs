@@ -71,7 +71,7 @@ pub struct SqFetchPorts {
     #[output]
     #[bits(1)]
     pub doorbell_bad_register: Sig,
-    /// Admin has no command under way.
+    /// Admin has no command, and none is between here and there.
     #[input]
     #[bits(1)]
     pub admin_quiet: Sig,

@@ -282,6 +282,12 @@ fn run(c: &CardConfig, seed: u64, entries: usize, stall: bool) -> u64 {
             "empty, cycle {}",
             b.cycle()
         );
+        assert_eq!(
+            b.is("admin_held"),
+            wants.iter().any(|(want, _)| matches!(want, Want::Admin(_))),
+            "admin_held, cycle {}",
+            b.cycle()
+        );
         if b.is("cmd_write_valid") {
             let f = |n: &str| b.get(&format!("cmd_write_info_{n}"));
             let info = Info {

@@ -3,7 +3,8 @@
 //!
 //! A transfer is PRP1 (any dword-aligned offset), then full pages. With two pages PRP2 is the second; with more it
 //! points to a list of 8-byte entries, which may start anywhere 8-aligned in a page; when a list reaches the last
-//! entry of its page and more than one page is still to name, that entry points to the next list.
+//! entry of its page and more than one page is still to name, that entry points to the next list, which starts a page:
+//! entries of a list have no offset.
 
 use crate::PAGE_SIZE;
 
@@ -44,7 +45,7 @@ pub const fn list_entries(offset: usize, count: usize) -> usize {
 /// Why a walk failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkError<E> {
-    /// An entry, with its value, that is not dword-aligned (PRP1), page-aligned (page) or 8-aligned (list pointer).
+    /// An entry, with its value, that is not dword-aligned (PRP1), 8-aligned (PRP2 as a list pointer) or page-aligned.
     Misaligned(u64),
     /// A list entry could not be read.
     Read(E),
@@ -77,18 +78,18 @@ pub fn walk<E>(
         visit(prp2, left);
         return Ok(());
     }
+    if prp2 & 7 != 0 {
+        return Err(WalkError::Misaligned(prp2));
+    }
     let mut entry = prp2;
     while left > 0 {
-        if entry & 7 != 0 {
-            return Err(WalkError::Misaligned(entry));
-        }
         let value = read(entry).map_err(WalkError::Read)?;
+        if page_offset(value) != 0 {
+            return Err(WalkError::Misaligned(value));
+        }
         if page_offset(entry) == PAGE_SIZE - ENTRY_SIZE && left > PAGE_SIZE {
             entry = value;
             continue;
-        }
-        if page_offset(value) != 0 {
-            return Err(WalkError::Misaligned(value));
         }
         let piece = left.min(PAGE_SIZE);
         visit(value, piece);
@@ -131,8 +132,8 @@ mod tests {
             Ok(vec![(0x1E00, 0x200), (0x5000, 0xE00)])
         );
         let list = |a| match a {
-            0x9FF8 => Some(0xB010),
-            0x9FE8 | 0x9FF0 | 0xB010 | 0xB018 => Some(a << 12),
+            0x9FF8 => Some(0xB000),
+            0x9FE8 | 0x9FF0 | 0xB000 | 0xB008 => Some(a << 12),
             _ => None,
         };
         let got = pieces(0x1000, 0x9FE8, 0x1000 * 5, list).unwrap();
@@ -140,8 +141,8 @@ mod tests {
             0x1000,
             0x9FE8 << 12,
             0x9FF0 << 12,
-            0xB010 << 12,
-            0xB018 << 12,
+            0xB000 << 12,
+            0xB008 << 12,
         ];
         assert_eq!(got, want.map(|a| (a, 0x1000)));
         // The last entry of a page is a page, not a pointer, when one page is left.
@@ -173,6 +174,11 @@ mod tests {
         assert_eq!(
             pieces(0x1000, 0x2000, 0x3000, |_| Some(0x3010)),
             Err(WalkError::Misaligned(0x3010))
+        );
+        // A pointer to itself would never end.
+        assert_eq!(
+            pieces(0x1000, 0x9FF8, 0x4000, |_| Some(0x9FF8)),
+            Err(WalkError::Misaligned(0x9FF8))
         );
     }
 
