@@ -98,7 +98,7 @@ fn run(seed: u64) -> Seen {
         }
     });
     // A piece of media that fails, so that errors come from both sides.
-    let place = rig.pci.world_mut().media().luns()[3].clone();
+    let place = rig.pci.world_mut().media().luns()[3];
     rig.pci.world_mut().media().inject(Fault {
         bytes: place.base + 1000 * 512..place.base + 1016 * 512,
         reads: true,
