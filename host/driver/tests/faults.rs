@@ -2,7 +2,7 @@
 
 mod mock;
 
-use mock::{Fault, MockPci, drain, queue, start};
+use mock::{Fault, MockPci, drain, entries, one_queue, queue, start};
 use std::collections::BTreeSet;
 use weir_driver::nvme::StatusCode;
 use weir_driver::*;
@@ -13,13 +13,7 @@ fn a_device_that_breaks_the_protocol_stops_the_queue() {
         let pci = MockPci::new(1, 64);
         pci.device().cid_error = cid_error;
         let mut c = start(&pci);
-        let mut q = queue(
-            &mut c,
-            QueueConfig {
-                entries: 16,
-                ..Default::default()
-            },
-        );
+        let mut q = queue(&mut c, entries(16));
         pci.fault(fault);
         q.read(0, c.buffer(4096).unwrap(), 0, 8, 42).unwrap();
         q.ring();
@@ -84,15 +78,7 @@ fn a_device_that_breaks_the_protocol_stops_the_queue() {
 #[test]
 fn a_completion_of_an_earlier_round_is_not_taken_for_the_slot_s_next_command() {
     // RepeatedCid posts each completion twice; the second must not complete a command that reuses the slot.
-    let pci = MockPci::new(1, 64);
-    let mut c = start(&pci);
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 2,
-            ..Default::default()
-        },
-    );
+    let (pci, _c, mut q) = one_queue(1, 64, entries(2));
     pci.device().latency = 1;
     pci.fault(Fault::RepeatedCid);
     q.flush(0, 1).unwrap();
@@ -111,15 +97,7 @@ fn a_completion_of_an_earlier_round_is_not_taken_for_the_slot_s_next_command() {
 
 #[test]
 fn a_wrong_phase_tag_is_not_a_completion() {
-    let pci = MockPci::new(1, 64);
-    let mut c = start(&pci);
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 4,
-            ..Default::default()
-        },
-    );
+    let (pci, mut c, mut q) = one_queue(1, 64, entries(4));
     pci.fault(Fault::WrongPhase);
     q.flush(0, 1).unwrap();
     q.ring();
@@ -247,13 +225,7 @@ fn a_dropped_queue_leaks_what_the_device_may_still_write() {
     let pci = MockPci::new(1, 64);
     let mut c = start(&pci);
     let before = pci.allocations();
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 4,
-            ..Default::default()
-        },
-    );
+    let mut q = queue(&mut c, entries(4));
     pci.fault(Fault::Stuck);
     q.read(0, c.buffer(4096).unwrap(), 0, 8, 0).unwrap();
     q.ring();
@@ -311,9 +283,7 @@ fn a_queue_of_another_controller_is_refused() {
 
 #[test]
 fn a_reset_that_cannot_create_a_queue_leaves_it_down() {
-    let pci = MockPci::new(1, 64);
-    let mut c = start(&pci);
-    let mut q = queue(&mut c, QueueConfig::default());
+    let (pci, mut c, mut q) = one_queue(1, 64, QueueConfig::default());
     let before = pci.allocations();
     pci.fault(Fault::NoSubmissionQueues);
     let error = c.reset(std::slice::from_mut(&mut q), |_| ()).unwrap_err();
@@ -343,15 +313,7 @@ fn a_reset_that_cannot_create_a_queue_leaves_it_down() {
 fn random_completions_never_report_a_command_twice() {
     let (mut reported, mut stopped) = (0, 0);
     for seed in 1..200 {
-        let pci = MockPci::new(2, 64);
-        let mut c = start(&pci);
-        let mut q = queue(
-            &mut c,
-            QueueConfig {
-                entries: 16,
-                ..Default::default()
-            },
-        );
+        let (pci, mut c, mut q) = one_queue(2, 64, entries(16));
         pci.fault(Fault::Garbage);
         pci.device().seed = seed;
         let mut flying = BTreeSet::new();

@@ -2,7 +2,7 @@
 
 mod mock;
 
-use mock::{MockPci, drain, queue, start};
+use mock::{MockPci, drain, entries, one_queue, queue, start};
 use std::collections::HashMap;
 use weir_driver::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use weir_driver::nvme::{Command, NvmOpcode, StatusCode};
@@ -194,15 +194,7 @@ fn prps_name_exactly_the_buffer() {
 
 #[test]
 fn every_open_lun_keeps_an_entry() {
-    let pci = MockPci::new(4, 64);
-    let mut c = start(&pci);
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 8,
-            ..Default::default()
-        },
-    );
+    let (pci, mut c, mut q) = one_queue(4, 64, entries(8));
     let submit = |q: &mut Queue<MockPci>, lun| {
         let room = q.has_room(lun);
         let result = q.flush(lun, 0).map_err(|r| r.reason);
@@ -279,13 +271,7 @@ fn a_slow_lun_does_not_stop_the_one_behind_it() {
     let mut c = start(&pci);
     c.set_depth(0, 1).unwrap();
     pci.device().latency = 1;
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 16,
-            ..Default::default()
-        },
-    );
+    let mut q = queue(&mut c, entries(16));
     let mut done = [0, 0];
     for _ in 0..200 {
         while q.flush(0, 0).is_ok() {}
@@ -300,15 +286,7 @@ fn a_slow_lun_does_not_stop_the_one_behind_it() {
 
 #[test]
 fn bad_submissions_give_the_buffer_back() {
-    let pci = MockPci::new(1, 64);
-    let mut c = start(&pci);
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 4,
-            ..Default::default()
-        },
-    );
+    let (pci, c, mut q) = one_queue(1, 64, entries(4));
     let buffer = c.buffer(4096).unwrap();
     let iova = buffer.iova();
     let mut buffer = Some(buffer);
@@ -354,9 +332,7 @@ fn bad_submissions_give_the_buffer_back() {
 
 #[test]
 fn error_statuses_reach_their_command() {
-    let pci = MockPci::new(1, 64);
-    let mut c = start(&pci);
-    let mut q = queue(&mut c, QueueConfig::default());
+    let (pci, c, mut q) = one_queue(1, 64, QueueConfig::default());
     pci.device()
         .bad_blocks
         .insert(5, StatusCode::UNRECOVERED_READ_ERROR);
@@ -391,15 +367,7 @@ fn error_statuses_reach_their_command() {
 
 #[test]
 fn one_doorbell_makes_a_batch_visible() {
-    let pci = MockPci::new(1, 64);
-    let mut c = start(&pci);
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 32,
-            ..Default::default()
-        },
-    );
+    let (pci, _c, mut q) = one_queue(1, 64, entries(32));
     let writes = |offset| pci.device().doorbells.get(&offset).copied().unwrap_or(0);
     for round in 1..=10 {
         for user in 0..16 {
@@ -450,17 +418,7 @@ fn a_full_completion_queue_is_emptied_and_goes_on() {
 fn queues_run_on_threads_of_their_own() {
     let pci = MockPci::new(4, 256);
     let mut c = start(&pci);
-    let queues: Vec<_> = (0..4)
-        .map(|_| {
-            queue(
-                &mut c,
-                QueueConfig {
-                    entries: 16,
-                    ..Default::default()
-                },
-            )
-        })
-        .collect();
+    let queues: Vec<_> = (0..4).map(|_| queue(&mut c, entries(16))).collect();
     let buffers: Vec<Buf> = (0..4).map(|_| c.buffer(4096).unwrap()).collect();
     let done: Vec<_> = std::thread::scope(|scope| {
         let threads = queues

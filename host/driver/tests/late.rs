@@ -2,22 +2,14 @@
 
 mod mock;
 
-use mock::{Fault, MockPci, drain, queue, start};
+use mock::{Fault, MockPci, drain, entries, one_queue};
 use weir_driver::nvme::StatusCode;
 use weir_driver::nvme::feature::Fairness;
 use weir_driver::*;
 
 #[test]
 fn a_parked_command_is_left_and_a_stuck_one_aborted() {
-    let pci = MockPci::new(2, 64);
-    let mut c = start(&pci);
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 16,
-            ..Default::default()
-        },
-    );
+    let (pci, mut c, mut q) = one_queue(2, 64, entries(16));
     let mut watch = Watch::default();
     // What a slot was used for before does not age the next command.
     q.flush(0, 0).unwrap();
@@ -70,16 +62,8 @@ fn a_parked_command_is_left_and_a_stuck_one_aborted() {
 
 #[test]
 fn a_lun_that_others_keep_from_tags_waits() {
-    let pci = MockPci::new(2, 64);
-    let mut c = start(&pci);
+    let (pci, mut c, mut q) = one_queue(2, 64, entries(32));
     pci.device().latency = 20;
-    let mut q = queue(
-        &mut c,
-        QueueConfig {
-            entries: 32,
-            ..Default::default()
-        },
-    );
     let mut watch = Watch::default();
     c.set_tags(1, Fairness::NONE).unwrap();
     for user in 100..120 {

@@ -33,6 +33,26 @@ pub fn queue(c: &mut Controller<MockPci>, config: QueueConfig) -> Queue<MockPci>
     q
 }
 
+/// A queue's configuration with this many entries.
+pub fn entries(entries: u32) -> QueueConfig {
+    QueueConfig {
+        entries,
+        ..QueueConfig::default()
+    }
+}
+
+/// A device of `luns` LUNs of `blocks` blocks, brought up, and one queue with all of them open.
+pub fn one_queue(
+    luns: u32,
+    blocks: u64,
+    config: QueueConfig,
+) -> (MockPci, Controller<MockPci>, Queue<MockPci>) {
+    let pci = MockPci::new(luns, blocks);
+    let mut c = start(&pci);
+    let q = queue(&mut c, config);
+    (pci, c, q)
+}
+
 /// Polls until nothing is in flight.
 pub fn drain(pci: &MockPci, q: &mut Queue<MockPci>, mut done: impl FnMut(Completed<MockMemory>)) {
     for _ in 0..10_000 {
