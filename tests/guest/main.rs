@@ -42,7 +42,7 @@ fn live() {
         Device::Card(card.socket().into()),
         Device::own_nvme(dir.path(), LUNS),
     ];
-    let programs = programs::build();
+    let programs = programs::build(dir.path());
     let mut guest = Guest::boot("live", dir.path(), &devices, "live.sh", &programs, &[]);
     guest.must_pass(&[
         "nvme binds",
@@ -53,14 +53,17 @@ fn live() {
         "vendor log",
         "depth changed",
         "ext4",
+        "weir lun",
         "controller reset",
         "unbind and bind",
-        "vfio-pci takes",
+        "weir bind takes",
+        "weir lun",
         "our driver",
         "our driver",
         "our driver",
-        "vfio-pci takes",
+        "weir bind takes",
         "our driver",
+        "weir unbind",
     ]);
     drop(guest);
     println!("{}", card.stop());
@@ -72,7 +75,7 @@ fn live() {
 fn scripts_on_qemus_own_nvme() {
     let dir = tempfile::tempdir().unwrap();
     let devices = [Device::own_nvme(dir.path(), LUNS)];
-    let programs = programs::build();
+    let programs = programs::build(dir.path());
     let mut guest = Guest::boot("own", dir.path(), &devices, "own.sh", &programs, &[]);
     guest.must_pass(&[
         "nvme binds",
@@ -80,7 +83,10 @@ fn scripts_on_qemus_own_nvme() {
         "ext4",
         "controller reset",
         "unbind and bind",
+        "weir bind takes",
+        "weir lun",
         "our driver",
+        "weir unbind",
     ]);
 }
 

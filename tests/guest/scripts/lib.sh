@@ -31,13 +31,7 @@ ctrl_of() { ls /sys/bus/pci/devices/$1/nvme 2>/dev/null | head -n 1; }
 # The block devices of a controller, such as nvme0n1 nvme0n2.
 luns_of() { (cd /sys/block && ls -d $1n* 2>/dev/null || true); }
 has_luns() { [ "$(luns_of "$(ctrl_of $1)" | wc -w)" -eq $2 ]; }
-bind_to() { # BDF DRIVER: nvme or vfio-pci
-    device=/sys/bus/pci/devices/$1
-    [ -e $device/driver ] && echo $1 >$device/driver/unbind
-    echo $2 >$device/driver_override
-    echo $1 >/sys/bus/pci/drivers_probe
-    [ "$(driver_of $1)" = "$2" ] || fail "$1 did not bind to $2"
-}
 
 card=0x1234:0x5765 # host/nvme/src/weir.rs
 own=0x1b36:0x0010  # QEMU's -device nvme
+is_card() { [ "$(cat /sys/bus/pci/devices/$1/vendor):$(cat /sys/bus/pci/devices/$1/device)" = $card ]; }

@@ -1,5 +1,6 @@
 # The kernel's own nvme driver, nvme-cli, fio and ext4 on a controller: `stock BDF LUNS`.
 . ./lib.sh
+. ./lun.sh
 
 # fio that ends with its own status 0, its output shown otherwise.
 run_fio() { name=$1; shift; fio "$@" >/tmp/fio.$name 2>&1 || { cat /tmp/fio.$name; fail "fio $name"; }; }
@@ -42,7 +43,7 @@ stock() {
     run_fio sync --direct=1 --ioengine=psync --rw=randrw --bs=4k --size=1m --verify=crc32c --verify_fatal=1 \
         --thread --numjobs=1 $(all_luns)
 
-    if [ "$(cat /sys/bus/pci/devices/$bdf/vendor):$(cat /sys/bus/pci/devices/$bdf/device)" = $card ]; then
+    if is_card $bdf; then
         vendor
     fi
 
@@ -52,6 +53,7 @@ stock() {
     mount -t ext4 $first /mnt
     head -c 3000000 /dev/urandom >/tmp/data
     cp /tmp/data /mnt/data
+    refused "$first is mounted at /mnt" weir bind $bdf
     mkdir /mnt/many
     for i in $(seq 20); do echo "file $i" >/mnt/many/$i; done
     umount /mnt
@@ -126,6 +128,7 @@ vendor() {
     in_the_middle depth
     nvme set-feature $dev -f 0xc0 -n 0xffffffff -V $budget >/dev/null
     finish depth
+    lun_beside $bdf
 }
 # Word 4 of the LUN log (docs/registers.md).
 completed() { nvme get-log $dev -i 0xc0 -n $1 -l 80 -b | od -A n -j 32 -N 8 -t u8 | tr -d ' '; }
