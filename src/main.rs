@@ -9,6 +9,7 @@ mod lun;
 mod options;
 mod regs;
 mod rtl;
+mod serve;
 mod sim;
 
 use std::process::ExitCode;
@@ -27,6 +28,8 @@ struct Cli {
 enum Command {
     /// Runs a fio job file on the simulated card.
     Sim(Box<sim::Args>),
+    /// Serves the simulated card as a PCI device over vfio-user: to QEMU, or to a driver in another process.
+    Serve(Box<serve::Args>),
     /// Writes the card's Verilog, a file a module.
     Rtl(rtl::Args),
     /// Prints the card's registers, features and logs.
@@ -50,6 +53,7 @@ enum Failure {
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim(args) => sim::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Rtl(args) => rtl::run(&args),
         Command::Regs(args) => regs::run(&args),
         Command::Lun(args) => lun::run(&args),

@@ -2,6 +2,8 @@
 
 use clap::Args;
 use weir_card::config::CardConfig;
+use weir_sim::fio;
+use weir_sim::time::Latency;
 
 /// Which card is built.
 #[derive(Args, Clone, Debug)]
@@ -100,6 +102,20 @@ pub fn per_lun_number(text: &str) -> Result<PerLun<u16>, String> {
         value
             .parse()
             .map_err(|_| format!("'{value}' is no number from 0 to 65535"))
+    })
+}
+
+/// Reads a size in bytes: 4096, 4k, 1g.
+pub fn size(text: &str) -> Result<u64, String> {
+    fio::value::integer(text, 1024)
+}
+
+/// Reads a latency for one LUN or for all.
+pub fn per_lun_latency(text: &str) -> Result<PerLun<Latency>, String> {
+    per_lun(text, |value| {
+        value
+            .parse()
+            .map_err(|error: weir_sim::time::TimeError| error.to_string())
     })
 }
 

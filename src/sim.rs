@@ -16,7 +16,7 @@ use weir_sim::run::{self, Outcome, Settings};
 use weir_sim::time::Latency;
 
 use crate::Failure;
-use crate::options::{CardArgs, PerLun, per_lun, per_lun_number};
+use crate::options::{CardArgs, PerLun, per_lun_latency, per_lun_number, size};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -85,20 +85,8 @@ pub struct Args {
     html: Option<PathBuf>,
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    fio::value::integer(text, 1024)
-}
-
 fn time(text: &str) -> Result<u64, String> {
     weir_sim::time::parse_ns(text).map_err(|error| error.to_string())
-}
-
-fn per_lun_latency(text: &str) -> Result<PerLun<Latency>, String> {
-    per_lun(text, |value| {
-        value
-            .parse()
-            .map_err(|error: weir_sim::time::TimeError| error.to_string())
-    })
 }
 
 /// Runs the job file and prints the report.

@@ -43,4 +43,5 @@ pub mod rng;
 pub mod run;
 pub mod slave;
 pub mod time;
+pub mod vfio_user;
 pub mod world;

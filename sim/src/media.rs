@@ -48,6 +48,15 @@ pub struct Fault {
     pub writes: bool,
 }
 
+/// Bytes that were moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Read.
+    pub read: u64,
+    /// Written.
+    pub written: u64,
+}
+
 const PAGE: u64 = 4096;
 
 struct Page {
@@ -70,6 +79,7 @@ pub struct Media {
     byte_fs: u64,
     free_fs: u64,
     outside: u64,
+    moved: Moved,
 }
 
 impl Media {
@@ -101,6 +111,7 @@ impl Media {
             byte_fs: bandwidth.map_or(0, |rate| 1_000_000_000_000_000 / rate.max(1)),
             free_fs: 0,
             outside: 0,
+            moved: Moved::default(),
         })
     }
 
@@ -137,6 +148,11 @@ impl Media {
     /// Removes all faults.
     pub fn clear_faults(&mut self) {
         self.faults.clear();
+    }
+
+    /// Bytes moved without error since construction.
+    pub fn moved(&self) -> Moved {
+        self.moved
     }
 
     /// Accesses that were outside every LUN.
@@ -250,6 +266,7 @@ impl Target for Media {
         if self.faulty(addr, out.len() as u64, false) {
             return Resp::SlvErr;
         }
+        self.moved.read += out.len() as u64;
         blocks(addr, out.len(), |block, from, range| {
             self.copy_block(lun, block, from, &mut out[range])
         });
@@ -264,6 +281,7 @@ impl Target for Media {
         if self.faulty(addr, data.len() as u64, true) {
             return Resp::SlvErr;
         }
+        self.moved.written += data.len() as u64;
         blocks(addr, data.len(), |block, from, range| {
             self.write_block(lun, block, from, &data[range])
         });

@@ -1,10 +1,14 @@
 //! Host memory as a device sees it: DMA allocations in an I/O virtual address space with unmapped gaps between them.
 //!
 //! An IOVA is never given twice, so that a device that uses a buffer after it was freed is caught like one that misses
-//! a buffer's end. Every access outside an allocation is answered by an error and recorded.
+//! a buffer's end. Every access outside an allocation is answered by an error and recorded. With a vfio-user client the
+//! memory is that process's own ([`foreign`]).
 
+pub mod foreign;
+mod mapping;
 pub mod raw;
 
+use foreign::Foreign;
 pub use raw::PAGE;
 use raw::Pages;
 
@@ -46,6 +50,7 @@ struct Allocation {
 pub struct HostMemory {
     /// Sorted by IOVA, since IOVAs only grow.
     allocations: Vec<Allocation>,
+    foreign: Foreign,
     next_iova: u64,
     last: usize,
     bad: Vec<BadAccess>,
@@ -56,6 +61,7 @@ impl Default for HostMemory {
     fn default() -> Self {
         HostMemory {
             allocations: Vec::new(),
+            foreign: Foreign::default(),
             next_iova: FIRST_IOVA,
             last: 0,
             bad: Vec::new(),
@@ -94,14 +100,22 @@ impl HostMemory {
         Ok(())
     }
 
-    /// Is all of `iova..iova + len` inside one allocation? Records nothing.
+    /// What another process has mapped for the card; looked at where no allocation is.
+    pub fn foreign(&mut self) -> &mut Foreign {
+        &mut self.foreign
+    }
+
+    /// Could all of `iova..iova + len` be written: is it inside one allocation or map? Records nothing.
     pub fn covers(&mut self, iova: u64, len: usize) -> bool {
-        self.find(iova, len).is_some()
+        self.find(iova, len).is_some() || self.foreign.covers(iova, len)
     }
 
     /// Copies from memory; false, recorded and `out` unchanged when not all of it is allocated.
     pub fn read(&mut self, iova: u64, out: &mut [u8]) -> bool {
         let Some((at, offset)) = self.find(iova, out.len()) else {
+            if self.foreign.read(iova, out) {
+                return true;
+            }
             self.record(BadAccess {
                 iova,
                 len: out.len(),
@@ -116,6 +130,9 @@ impl HostMemory {
     /// Copies to memory; false, recorded and nothing written when not all of it is allocated.
     pub fn write(&mut self, iova: u64, data: &[u8]) -> bool {
         let Some((at, offset)) = self.find(iova, data.len()) else {
+            if self.foreign.write(iova, data) {
+                return true;
+            }
             self.record(BadAccess {
                 iova,
                 len: data.len(),

@@ -97,6 +97,14 @@ pub enum WorldError {
         /// Where everything stands.
         state: String,
     },
+    /// A Function Level Reset did not end.
+    #[error("the card was not at rest {cycles} cycles after a Function Level Reset\n{state}")]
+    Reset {
+        /// How long it was waited for.
+        cycles: u64,
+        /// Where everything stands.
+        state: String,
+    },
     /// The simulation has failed before; its error was given then.
     #[error("the simulation has failed already")]
     Failed,
@@ -318,19 +326,24 @@ impl World {
         if self.changed || !self.output.idle {
             return;
         }
-        let port = match &self.host_port {
-            HostPort::Direct(slave) => slave.next_event(),
-            HostPort::Pcie(root) => root.next_event(),
-        };
-        let next = [port, self.media_port.next_event()]
-            .into_iter()
-            .flatten()
-            .min();
-        let target = next.map_or(limit, |at| limit.min(at.saturating_sub(1)));
+        let target = self
+            .next_event()
+            .map_or(limit, |at| limit.min(at.saturating_sub(1)));
         if target > self.cycle {
             self.card.skip(target - self.cycle);
             self.cycle = target;
         }
+    }
+
+    fn next_event(&self) -> Option<u64> {
+        let port = match &self.host_port {
+            HostPort::Direct(slave) => slave.next_event(),
+            HostPort::Pcie(root) => root.next_event(),
+        };
+        [port, self.media_port.next_event()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// The cycle that comes next.
@@ -401,14 +414,32 @@ impl World {
         self.outstanding = outstanding;
     }
 
+    /// Is there nothing to do: no step would change anything but free-running counters?
+    pub fn quiet(&self) -> bool {
+        !self.changed && self.output.idle && self.next_event().is_none()
+    }
+
+    /// Advances until there is nothing to do, by `most` cycles at most. False when there still is something then.
+    pub fn settle(&mut self, most: u64) -> Result<bool, WorldError> {
+        let limit = self.cycle + most;
+        while !self.quiet() {
+            if self.cycle >= limit {
+                return Ok(false);
+            }
+            self.advance(limit)?;
+        }
+        Ok(true)
+    }
+
     /// Writes a register of BAR0: posted, arrives after the link's latency.
     pub fn write_register(&mut self, addr: u32, data: u32) {
+        self.write_register_bytes(addr, data, 0xf);
+    }
+
+    /// As [`World::write_register`], only the bytes of `data` that `strobe` (bit n for byte n) enables.
+    pub fn write_register_bytes(&mut self, addr: u32, data: u32, strobe: u8) {
         self.changed = true;
-        let access = Access::Write {
-            addr,
-            data,
-            strobe: 0xf,
-        };
+        let access = Access::Write { addr, data, strobe };
         match &mut self.host_port {
             HostPort::Direct(_) => self.bar0.push(access),
             HostPort::Pcie(root) => root.mmio(self.cycle, access),
