@@ -1,5 +1,5 @@
-//! Prints the registers that say what an NVMe controller is and how it does: `regs DEVICE`. It only reads, but VFIO
-//! resets a function that it opens.
+//! Prints the registers that say what an NVMe controller is and how it does. It only reads, but VFIO resets a function
+//! that it opens; `--reset` does so once more, by the function's own reset.
 
 mod common;
 
@@ -9,8 +9,15 @@ use weir_driver::nvme::registers::{ALL_ONES, Cap, Cc, Csts, offset};
 use weir_driver::{Pci, nvme::registers::cq_head_doorbell};
 
 fn main() -> Result<(), Failure> {
-    match Device::open(&Args::new().device("regs DEVICE")?)? {
-        Device::Vfio(pci) => regs(&pci),
+    let mut args = Args::new();
+    let reset = args.flag("--reset");
+    match Device::open(&args.device("regs DEVICE [--reset]")?)? {
+        Device::Vfio(pci) => {
+            if reset {
+                pci.reset()?;
+            }
+            regs(&pci)
+        }
     }
 }
 

@@ -23,6 +23,7 @@ ours() {
     fi
     step "our driver on $bdf: regs, identify"
     regs $bdf
+    regs $bdf --reset >/tmp/regs; has /tmp/regs 'RDY false'
     identify $bdf
     step "our driver on $bdf: read and write verify on all LUNs, threads, polling and interrupts, reset"
     io $bdf --threads 2 --ios 128
