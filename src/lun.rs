@@ -94,16 +94,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     | Action::Watch { common, .. }
     | Action::Set { common, .. }) = &args.action;
     let device = &common.device;
-    let act = |admin: &mut dyn Admin, holder: &str| act(&args.action, admin, holder);
+    let act = |admin: &mut dyn Admin, holder: &Holder| act(&args.action, admin, holder);
+    let beside = |mut kernel: KernelNvme| {
+        let holder = Holder {
+            name: "Linux's nvme driver",
+            block_devices: kernel.block_devices(),
+        };
+        act(&mut kernel, &holder)
+    };
     if device.starts_with('/') {
-        let mut kernel = KernelNvme::open_path(Path::new(device)).map_err(opening)?;
-        return act(&mut kernel, KERNEL);
+        return beside(KernelNvme::open_path(Path::new(device)).map_err(opening)?);
     }
     if let Ok(bdf) = device.parse::<Bdf>() {
         let function = Sysfs::default().function(&bdf).map_err(opening)?;
         if function.driver().as_deref() == Some("nvme") {
-            let mut kernel = KernelNvme::open(&bdf).map_err(opening)?;
-            return act(&mut kernel, KERNEL);
+            return beside(KernelNvme::open(&bdf).map_err(opening)?);
         }
     }
     match Device::open(device).map_err(opening)? {
@@ -111,21 +116,31 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Who has the controller: Linux, or this process until it ends.
-const KERNEL: &str = "Linux's nvme driver";
+/// Who drives the controller.
+struct Holder {
+    name: &'static str,
+    /// The kernel's, as (NSID, name).
+    block_devices: Vec<(u32, String)>,
+}
+
+/// This process, until it ends.
 const WEIR: &str = "weir, for this command";
 
 /// Brings the controller up, and shuts it down afterwards.
 fn own<P: Pci>(
     pci: P,
-    act: impl FnOnce(&mut dyn Admin, &str) -> Result<(), Failure>,
+    act: impl FnOnce(&mut dyn Admin, &Holder) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut controller = Controller::new(pci, Options::default()).map_err(failed)?;
-    act(&mut controller, WEIR)?;
+    let holder = Holder {
+        name: WEIR,
+        block_devices: Vec::new(),
+    };
+    act(&mut controller, &holder)?;
     controller.shutdown().map_err(failed)
 }
 
-fn act(action: &Action, admin: &mut dyn Admin, holder: &str) -> Result<(), Failure> {
+fn act(action: &Action, admin: &mut dyn Admin, holder: &Holder) -> Result<(), Failure> {
     match action {
         Action::List(common) => show(common, &Snapshot::take(admin, holder, false)?, false),
         Action::Stat(common) => show(common, &Snapshot::take(admin, holder, true)?, true),
@@ -137,7 +152,7 @@ fn act(action: &Action, admin: &mut dyn Admin, holder: &str) -> Result<(), Failu
         Action::Set { common, change } => {
             set(admin, change)?;
             show(common, &Snapshot::take(admin, holder, false)?, false)?;
-            if holder == WEIR {
+            if holder.name == WEIR {
                 eprintln!(
                     "note: no driver had the controller, so this lasts until weir shuts it down, now; set it while a \
                      driver has it"

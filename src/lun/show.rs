@@ -8,12 +8,12 @@ use weir_driver::nvme::feature::{Fairness, LunBudget};
 use weir_driver::nvme::log::LunStatistics;
 use weir_driver::{Admin, Error, Info, Lun};
 
-use super::failed;
+use super::{Holder, failed};
 use crate::Failure;
 
 /// What was seen at one moment.
 pub struct Snapshot {
-    holder: String,
+    holder: &'static str,
     pub info: Info,
     /// Tag depth and rule; a Weir card's.
     tags: Option<(u16, Fairness)>,
@@ -25,6 +25,8 @@ pub struct Snapshot {
 /// One LUN.
 pub struct Row {
     pub lun: Lun,
+    /// Its block device, when the kernel has made one.
+    device: Option<String>,
     /// A Weir card's.
     pub budget: Option<LunBudget>,
     pub statistics: Option<LunStatistics>,
@@ -32,7 +34,7 @@ pub struct Row {
 
 impl Snapshot {
     /// Asks `admin`, whose controller `holder` has; with statistics if so wanted, which only a Weir card has.
-    pub fn take(admin: &mut dyn Admin, holder: &str, statistics: bool) -> Result<Self, Failure> {
+    pub fn take(admin: &mut dyn Admin, holder: &Holder, statistics: bool) -> Result<Self, Failure> {
         let info = admin.info().clone();
         let weir = info.weir.is_some();
         if statistics && !weir {
@@ -45,8 +47,13 @@ impl Snapshot {
             let mut read = || {
                 let budget = weir.then(|| admin.budget(lun.index)).transpose()?;
                 let counts = statistics.then(|| admin.lun_statistics(lun.index));
+                let device = holder
+                    .block_devices
+                    .iter()
+                    .find(|(nsid, _)| *nsid == lun.nsid);
                 Ok(Row {
                     lun,
+                    device: device.map(|(_, name)| format!("/dev/{name}")),
                     budget,
                     statistics: counts.transpose()?,
                 })
@@ -54,7 +61,7 @@ impl Snapshot {
             luns.push(read().map_err(failed)?);
         }
         Ok(Snapshot {
-            holder: holder.to_owned(),
+            holder: holder.name,
             info,
             tags,
             luns,
@@ -97,10 +104,13 @@ impl Snapshot {
                 format!("{} B", row.lun.block_size()),
                 budget(|budget| budget.depth()),
                 budget(|budget| budget.weight()),
+                row.device.clone().unwrap_or("-".to_owned()),
                 id(&row.lun),
             ]
         });
-        let head = ["LUN", "NSID", "size", "block", "depth", "weight", "id"];
+        let head = [
+            "LUN", "NSID", "size", "block", "depth", "weight", "device", "id",
+        ];
         self.controller() + &columns(&head, rows.collect())
     }
 
@@ -160,6 +170,7 @@ impl Snapshot {
                     "nsid": row.lun.nsid,
                     "blocks": row.lun.blocks,
                     "block_bytes": row.lun.block_size(),
+                    "device": row.device,
                     "id": row.lun.id.map(|_| id(&row.lun)),
                     "depth": row.budget.map(|budget| budget.depth()),
                     "weight": row.budget.map(|budget| budget.weight()),

@@ -20,6 +20,13 @@ struct Fake {
     sets: usize,
 }
 
+fn kernel() -> Holder {
+    Holder {
+        name: "Linux",
+        block_devices: vec![(1, "nvme0n2".to_owned()), (5, "nvme0n1".to_owned())],
+    }
+}
+
 /// Three LUNs (0, 1, 4) and 64 tags.
 fn fake() -> Fake {
     let lun = |index| Lun {
@@ -107,7 +114,7 @@ fn change(depth: &[&str], weight: &[&str], tags: Option<u16>, fairness: Option<&
 }
 
 fn taken(fake: &mut Fake, statistics: bool) -> Snapshot {
-    match Snapshot::take(fake, KERNEL, statistics) {
+    match Snapshot::take(fake, &kernel(), statistics) {
         Ok(snapshot) => snapshot,
         Err(Failure::Usage(text) | Failure::Wrong(text)) => panic!("{text}"),
     }
@@ -126,6 +133,8 @@ fn what_is_set_is_listed() {
     assert_eq!(column("lun"), [0, 1, 4]);
     assert_eq!(column("depth"), [8, 8, 2]);
     assert_eq!(column("weight"), [1, 7, 1]);
+    assert_eq!(json["luns"][0]["device"], "/dev/nvme0n2");
+    assert!(json["luns"][1]["device"].is_null());
     assert_eq!(json["controller"]["tag_depth"], 48);
     assert_eq!(json["controller"]["fairness"], "weighted");
     let text = taken(&mut fake, false).list();
@@ -134,7 +143,7 @@ fn what_is_set_is_listed() {
         "{text}"
     );
     assert!(
-        text.contains("  4     5  1.0 MiB  512 B      2       1  0404040404"),
+        text.contains("  4     5  1.0 MiB  512 B      2       1  /dev/nvme0n1  0404040404"),
         "{text}"
     );
     // Only what changes is sent, and the rule alone leaves the tag depth.
@@ -187,7 +196,7 @@ fn another_controller_is_listed_but_has_no_statistics_and_cannot_be_set() {
         "{text}"
     );
     assert!(matches!(
-        Snapshot::take(&mut fake, KERNEL, true),
+        Snapshot::take(&mut fake, &kernel(), true),
         Err(Failure::Usage(_))
     ));
     let result = set(&mut fake, &change(&["8"], &[], None, None));

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use weir_driver::Admin;
 use weir_driver::nvme::log::LunStatistics;
 
-use super::print;
 use super::show::{Row, Snapshot, bytes, columns};
+use super::{Holder, print};
 use crate::Failure;
 
 /// Home, and clear to the end of the screen.
@@ -18,7 +18,7 @@ const REDRAW: &str = "\x1b[H\x1b[J";
 /// Looks every `interval`, `count` times or for ever; a terminal is redrawn, JSON is a line a look.
 pub fn watch(
     admin: &mut dyn Admin,
-    holder: &str,
+    holder: &Holder,
     interval: Duration,
     count: Option<u64>,
     json: bool,

@@ -71,6 +71,8 @@ unsafe impl Ioctl for &mut Passthru {
 #[derive(Debug)]
 pub struct KernelNvme {
     file: File,
+    /// Such as `nvme0`.
+    name: String,
     info: Info,
     luns: Vec<Lun>,
 }
@@ -104,6 +106,11 @@ impl KernelNvme {
         let file = File::open(path).map_err(error)?;
         let mut controller = KernelNvme {
             file,
+            name: path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
             info: Info::default(),
             luns: Vec::new(),
         };
@@ -117,6 +124,12 @@ impl KernelNvme {
             source,
         })?;
         Ok(controller)
+    }
+
+    /// Its block devices, as (NSID, name): the kernel numbers them in the order in which it finds them, which need not be
+    /// that of the NSIDs. None with native multipath, where they are the subsystem's.
+    pub fn block_devices(&self) -> Vec<(u32, String)> {
+        Sysfs::default().block_devices(&self.name)
     }
 }
 

@@ -85,6 +85,20 @@ impl Sysfs {
         path.is_dir().then_some(path)
     }
 
+    /// The block devices of the kernel's NVMe controller `name` (`nvme0`), as (NSID, name), by NSID.
+    pub fn block_devices(&self, name: &str) -> Vec<(u32, String)> {
+        let controller = self.root.join("class/nvme").join(name);
+        let mut devices: Vec<(u32, String)> = names(&controller)
+            .into_iter()
+            .filter_map(|device| {
+                let nsid = fs::read_to_string(controller.join(&device).join("nsid")).ok()?;
+                Some((nsid.trim().parse().ok()?, device))
+            })
+            .collect();
+        devices.sort();
+        devices
+    }
+
     /// The function of that address.
     pub fn function(&self, bdf: &Bdf) -> Result<Function, DeviceError> {
         let path = self.root.join("bus/pci/devices").join(&bdf.0);
@@ -170,6 +184,23 @@ fn last_name(link: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn block_devices_are_found_by_nsid() {
+        let dir = tempfile::tempdir().unwrap();
+        for (device, nsid) in [("nvme0n1", "3"), ("nvme0n2", "1"), ("hwmon1", "")] {
+            let folder = dir.path().join("class/nvme/nvme0").join(device);
+            fs::create_dir_all(&folder).unwrap();
+            if !nsid.is_empty() {
+                fs::write(folder.join("nsid"), format!("{nsid}\n")).unwrap();
+            }
+        }
+        let devices = Sysfs::new(dir.path()).block_devices("nvme0");
+        assert_eq!(
+            devices,
+            [(1, "nvme0n2".to_owned()), (3, "nvme0n1".to_owned())]
+        );
+    }
 
     #[test]
     fn addresses_are_read_and_completed() {
