@@ -53,7 +53,8 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Common {
-    /// The controller: a PCI function (0000:01:00.0), bound to nvme or to vfio-pci, or /dev/nvme0.
+    /// The controller: a PCI function (0000:01:00.0), bound to nvme or to vfio-pci; /dev/nvme0; or vfio-user:PATH, the
+    /// socket of `weir serve`.
     #[arg(long, value_name = "DEVICE")]
     device: String,
     /// As JSON.
@@ -113,6 +114,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     match Device::open(device).map_err(opening)? {
         Device::Vfio(pci) => own(pci, act),
+        Device::VfioUser(pci) => own(pci, act),
     }
 }
 

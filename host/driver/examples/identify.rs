@@ -9,6 +9,7 @@ use weir_driver::{Admin, Controller, Options, Pci};
 fn main() -> Result<(), Failure> {
     match Device::open(&Args::new().device("identify DEVICE")?)? {
         Device::Vfio(pci) => identify(pci),
+        Device::VfioUser(pci) => identify(pci),
     }
 }
 

@@ -21,6 +21,7 @@ fn main() -> Result<(), Failure> {
     let ios = args.value("--ios", 256)?;
     match Device::open(&args.device("io DEVICE [--threads N] [--ios N]")?)? {
         Device::Vfio(pci) => io(pci, threads, ios),
+        Device::VfioUser(pci) => io(pci, threads, ios),
     }
 }
 

@@ -55,6 +55,7 @@ fn main() -> Result<(), Failure> {
     };
     match Device::open(&args.device(USAGE)?)? {
         Device::Vfio(pci) => perf(pci, job),
+        Device::VfioUser(pci) => perf(pci, job),
     }
 }
 

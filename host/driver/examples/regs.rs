@@ -1,5 +1,5 @@
-//! Prints the registers that say what an NVMe controller is and how it does. It only reads, but VFIO resets a function
-//! that it opens; `--reset` does so once more, by the function's own reset.
+//! Prints the registers that say what an NVMe controller is and how it does. It only reads, but a function is reset
+//! when it is opened; `--reset` does so once more, by the function's own reset.
 
 mod common;
 
@@ -13,6 +13,12 @@ fn main() -> Result<(), Failure> {
     let reset = args.flag("--reset");
     match Device::open(&args.device("regs DEVICE [--reset]")?)? {
         Device::Vfio(pci) => {
+            if reset {
+                pci.reset()?;
+            }
+            regs(&pci)
+        }
+        Device::VfioUser(pci) => {
             if reset {
                 pci.reset()?;
             }

@@ -42,7 +42,7 @@ fn a_card_is_recognised_with_its_luns() {
         ),
         (8, 8, 4)
     );
-    assert_eq!(info.weir.unwrap().tags, TAGS.into());
+    assert_eq!(info.weir.unwrap().tags, u32::from(TAGS));
     let luns: Vec<_> = c
         .luns()
         .iter()

@@ -1,6 +1,8 @@
 //! DMA memory: chunks of 2 MiB or more that the IOMMU maps at once, huge pages where the system offers them, and pages
 //! cut from them. One of the files with `unsafe` code.
 //!
+//! The memory is the process's own; a [`vfio_user`](super::vfio_user) server gets a file of it.
+//!
 //! Mapping costs a system call, pinned memory, and an entry of the IOMMU's cache; so rings, lists and buffers share a
 //! chunk, and a chunk is 2 MiB in both address spaces, which an IOMMU can map by one entry.
 #![allow(unsafe_code)]
@@ -19,6 +21,15 @@ const PAGE: u64 = PAGE_SIZE as u64;
 
 /// What maps this process's memory for the device.
 pub(super) trait Iommu {
+    /// `len` bytes of zeroed memory of this process, which nobody uses, that [`map`](Iommu::map) takes; true when in huge
+    /// pages. The arena unmaps it from the process.
+    fn memory(&self, len: usize) -> io::Result<(NonNull<u8>, bool)> {
+        anonymous(len)
+    }
+
+    /// The memory at `ptr` is about to be unmapped from the process.
+    fn forget(&self, _ptr: NonNull<u8>) {}
+
     /// Lets the device read and write `len` bytes at `ptr`, as `iova` and up.
     ///
     /// # Safety
@@ -122,6 +133,7 @@ impl Arena {
         // While the device may reach it, memory must not go back to the system: then it leaks.
         if iommu.unmap(chunk.iova, chunk.len).is_ok() {
             self.iova.give(chunk.iova, chunk.len as u64);
+            iommu.forget(chunk.ptr);
             // SAFETY: nobody uses any piece of the chunk, nor does the device.
             let _ = unsafe { munmap(chunk.ptr.as_ptr().cast(), chunk.len) };
         }
@@ -161,11 +173,12 @@ impl Arena {
         let Some(iova) = self.iova.take(len as u64, align) else {
             return Err("no IOVA range is free that holds it".to_owned());
         };
-        let result = anonymous(len).and_then(|(ptr, huge)| {
+        let result = iommu.memory(len).and_then(|(ptr, huge)| {
             // SAFETY: `ptr` was mapped just now, and `release` unmaps it after the device's mapping only.
             match unsafe { iommu.map(iova, ptr, len) } {
                 Ok(()) => Ok((ptr, huge)),
                 Err(error) => {
+                    iommu.forget(ptr);
                     // SAFETY: mapped above, used by nobody.
                     let _ = unsafe { munmap(ptr.as_ptr().cast(), len) };
                     Err(error)

@@ -10,7 +10,9 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     /// The name is no device's.
-    #[error("'{name}' names no device: a PCI function, such as 0000:01:00.0")]
+    #[error(
+        "'{name}' names no device: a PCI function, such as 0000:01:00.0, or vfio-user:PATH with the path of a socket"
+    )]
     Name {
         /// What was given.
         name: String,
@@ -102,6 +104,31 @@ pub enum DeviceError {
     NoController {
         /// The function.
         bdf: Bdf,
+    },
+    /// The server has a client.
+    #[error("vfio-user:{}: another process has the device that is served there", .path.display())]
+    Served {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The server, or the connection to it.
+    #[error("vfio-user:{}: {source}", .path.display())]
+    VfioUser {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong.
+        source: weir_vfio_user::Error,
+    },
+    /// BAR0 of what is served is too small for an NVMe controller.
+    #[error(
+        "vfio-user:{}: BAR0 has {bar0_len} bytes, but an NVMe controller has 8192 at least",
+        .path.display()
+    )]
+    NoNvme {
+        /// The socket.
+        path: PathBuf,
+        /// Bytes of BAR0.
+        bar0_len: usize,
     },
     /// A device file cannot be opened.
     #[error("cannot open {}: {source}", .path.display())]
