@@ -38,7 +38,9 @@ where
         let mut queues = Vec::new();
         for i in 0..threads {
             let vector = interrupts.then_some(i + 1);
+            let most = u32::from(controller.info().cap.mqes()) + 1;
             let config = QueueConfig {
+                entries: most.min(64),
                 vector,
                 ..QueueConfig::default()
             };
@@ -101,6 +103,7 @@ fn pass<P: Pci>(
     };
     while done < ios {
         while next < ios
+            && queue.has_room(place(next).0.index)
             && let Some(mut buffer) = free.pop()
         {
             let (lun, slba, blocks) = place(next);

@@ -62,7 +62,7 @@ fn main() -> Result<(), Failure> {
 fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
     let mut controller = Controller::new(pci, Options::default())?;
     let mut queue = controller.create_queue(&QueueConfig {
-        entries: 256,
+        entries: 256.min(u32::from(controller.info().cap.mqes()) + 1),
         ..QueueConfig::default()
     })?;
     if job.luns.is_empty() {
