@@ -72,7 +72,7 @@ fn latency(rig: &mut Rig, blocks: u32) -> [u64; 5] {
 /// Keeps every queue full until `total` commands have completed; cycles a command over the second half, and the
 /// simulator's clocked cycles a second.
 fn sustained(rig: &mut Rig, queues: usize, total: u64, op: Op, blocks: u32) -> (f64, f64) {
-    let luns = rig.config.luns;
+    let luns = rig.controller.luns().len() as u32;
     let depth = rig.config.tags as u16;
     rig.controller.set_budget(None, depth, 1).unwrap();
     let mut queues = deep(rig, queues);
@@ -181,6 +181,30 @@ fn main() {
         bound / 1e6,
         100.0 * got / bound
     );
+
+    // A queue keeps an entry for each LUN that is open on it, so not all 256 are.
+    let large = CardConfig::large();
+    println!(
+        "\nSustained on `{}` ({} bits, 64 of its {} LUNs), no link (cycles a command)",
+        large.name, large.data_bits, large.luns
+    );
+    println!("{:>14} {:>10} {:>10}   port's own", "", "cycles", "M IOPS");
+    for (name, op, blocks, total, port) in [
+        ("Flush", Op::Flush, 0, 8_000, 0),
+        ("read 512 B", Op::Read, 1, 8_000, 9),
+        ("read 4 KiB", Op::Read, FOUR_K, 4_000, 65),
+        ("write 512 B", Op::Write, 1, 8_000, 9),
+        ("write 4 KiB", Op::Write, FOUR_K, 4_000, 65),
+    ] {
+        let mut rig = Rig::with(&large, 1, ModelOptions::default(), |w| w.luns.truncate(64));
+        let (each, _) = sustained(&mut rig, 4, total, op, blocks);
+        let port = if port > 0 {
+            port.to_string()
+        } else {
+            "-".into()
+        };
+        println!("{name:>14} {each:>10.2} {:>10.2}   {port}", 250.0 / each);
+    }
 
     println!(
         "\nSimulator: {:.2} M cycles/s on this machine while it wrote 4 KiB (at least 0.5)",

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::load::{Trouble, exercised};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -64,17 +65,12 @@ fn depth_changes_under_load() {
         }
     }
     assert!(finished > 500, "{finished}");
-    let mut deferred = 0;
-    for lun in 0..4 {
-        let s = rig.controller.lun_statistics(lun).unwrap();
+    let luns = rig.statistics();
+    for (lun, s) in luns.iter().enumerate() {
         assert!(s.peak <= 16, "LUN {lun}: peak {}", s.peak);
         assert_eq!((s.in_flight, s.parked, s.admitted), (0, 0, s.completed));
-        deferred += s.deferred_depth;
     }
-    assert!(
-        deferred > 50,
-        "not exercised: {deferred} commands deferred for depth"
-    );
+    exercised("depth changes", Trouble::Depth, 50, &luns);
 }
 
 /// A read of never written blocks, its first block and length in `user`, brought what media holds.

@@ -11,6 +11,7 @@ use weir_card::card::card;
 use weir_card::config::CardConfig;
 use weir_driver::{Admin, Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig};
 use weir_nvme::StatusCode;
+use weir_sim::fio::LunCardStats;
 use weir_sim::media::Media;
 use weir_sim::model::{ModelOptions, build, instance};
 use weir_sim::pattern::unwritten_block;
@@ -71,7 +72,8 @@ impl Rig {
         if let Some(path) = std::env::var_os("WEIR_TRACE") {
             world.trace(path.as_ref()).unwrap();
         }
-        run::bring_up(&mut world, config.queues, config.luns, config.tags).unwrap();
+        let luns = world.media().luns().len() as u32;
+        run::bring_up(&mut world, config.queues, luns, config.tags).unwrap();
         let pci = SimPci::new(world);
         let controller = Self::controller(&pci);
         Rig {
@@ -169,6 +171,28 @@ impl Rig {
     /// A buffer of `blocks` blocks.
     pub fn buffer(&self, blocks: u32) -> Buffer<SimMemory> {
         self.controller.buffer(blocks as usize * 512).unwrap()
+    }
+
+    /// What the card has counted, LUN by LUN.
+    pub fn statistics(&mut self) -> Vec<LunCardStats> {
+        let luns = 0..self.config.luns;
+        luns.map(|lun| {
+            let counted = self.controller.lun_statistics(lun).unwrap();
+            LunCardStats {
+                in_flight: counted.in_flight,
+                peak: counted.peak,
+                parked: counted.parked,
+                admitted: counted.admitted,
+                completed: counted.completed,
+                deferred_depth: counted.deferred_depth,
+                deferred_tags: counted.deferred_tags,
+                deferred_share: counted.deferred_share,
+                cycles_waited: counted.cycles_waited,
+                bytes: counted.bytes,
+                ..LunCardStats::default()
+            }
+        })
+        .collect()
     }
 
     /// Writes and reads back on every LUN; the card must be whole.

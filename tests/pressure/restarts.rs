@@ -3,6 +3,11 @@
 
 use super::{card, load};
 use crate::common::load::{Trouble, exercised, readers};
+use crate::common::{BLOCKS, Rig, unwritten};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use weir_card::config::CardConfig;
+use weir_driver::{Admin, Op, Pci, QueueConfig};
 use weir_sim::time::Latency;
 
 /// Twelve LUNs under reads and verified writes, each depth set to a random 2 to 16 and completions reaped on the submitting
@@ -58,4 +63,88 @@ fn every_completion_restarts_its_lun() {
     let admitted: u64 = ran.luns().map(|lun| lun.admitted).sum();
     exercised("S1, depth 1", Trouble::Depth, admitted * 9 / 10, ran.luns());
     assert!(ran.luns().all(|lun| lun.peak == 1));
+}
+
+/// Interrupts alone tell of completions, while depths change and queues are deleted under load and made again on another
+/// vector: no wake-up and no interrupt is lost.
+#[test]
+fn vectors_move_and_depths_change_under_load() {
+    let seed = 4;
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut rig = Rig::new(&CardConfig::small(), seed, |w| {
+        for lun in &mut w.luns {
+            lun.read_latency = Latency::Uniform(200, 6000);
+        }
+    });
+    let make = |rig: &mut Rig, vector| {
+        let config = QueueConfig {
+            entries: 16,
+            vector: Some(vector),
+            ..QueueConfig::default()
+        };
+        (vector, rig.queue(config))
+    };
+    let mut queues: Vec<_> = (1..=3).map(|vector| make(&mut rig, vector)).collect();
+    let mut free_vector = 4;
+    let (mut right, mut aborted) = (0, 0);
+    let mut done = |d: crate::common::Done| {
+        if !d.status.is_success() {
+            aborted += 1;
+            return;
+        }
+        right += 1;
+        let expected = unwritten(d.lun, d.user, 4, seed);
+        let buffer = d.buffer.unwrap();
+        buffer.with(|b| {
+            assert!(
+                b[..expected.len()] == expected,
+                "LUN {} block {}",
+                d.lun,
+                d.user
+            )
+        });
+    };
+    for round in 0..1500 {
+        let (at, lun) = (rng.random_range(0..3usize), rng.random_range(0..4));
+        let queue = &mut queues[at].1;
+        while queue.has_room(lun) {
+            let slba = rng.random_range(0..BLOCKS - 4);
+            let buffer = Some(rig.buffer(4));
+            queue.submit(lun, Op::Read, buffer, slba, 4, slba).unwrap();
+        }
+        queue.ring();
+        if round % 8 == 0 {
+            rig.controller
+                .set_depth(lun, rng.random_range(2..=16))
+                .unwrap();
+        }
+        if round % 50 == 49 {
+            let (vector, old) = queues.swap_remove(at);
+            rig.controller.delete_queue(old, &mut done).unwrap();
+            queues.push(make(&mut rig, free_vector));
+            free_vector = vector;
+        }
+        rig.pass(400);
+        for (vector, queue) in &mut queues {
+            if rig.pci.take_interrupt(*vector) {
+                queue.poll(&mut done).unwrap();
+            }
+        }
+    }
+    for (vector, queue) in &mut queues {
+        while !queue.is_empty() {
+            let came = queue.wait(rig.pci.now_ns() + 1_000_000);
+            assert!(
+                came,
+                "vector {vector}: no interrupt for {} commands",
+                queue.len()
+            );
+            queue.poll(&mut done).unwrap();
+        }
+    }
+    assert!(
+        right > 500 && aborted > 50,
+        "{right} right, {aborted} aborted"
+    );
+    exercised("S1, vectors", Trouble::Depth, 100, &rig.statistics());
 }
