@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_card::config::CardConfig;
 use weir_sim::link::Link;
 use weir_sim::media::Media;
+use weir_sim::media::file::MediaFile;
 use weir_sim::model::{self, ModelOptions};
 use weir_sim::pattern::BLOCK;
 use weir_sim::run;
@@ -31,6 +32,10 @@ pub struct Args {
     /// Capacity of every LUN (4m, 1g).
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1g")]
     lun_size: u64,
+    /// Keeps the LUNs' data in this file, which is made when it is not there, and outlives guest and server; else data is
+    /// gone with the server. Blocks never written read as zeros from a file, else as a pattern.
+    #[arg(long, value_name = "FILE")]
+    media: Option<PathBuf>,
     /// Media latency of one LUN or of all, simulated: 10us, 5us-20us (uniform), 5us~20us (5us and an exponential part).
     #[arg(long, value_name = "[LUN=]TIME", value_parser = per_lun_latency)]
     media_latency: Vec<PerLun<Latency>>,
@@ -58,6 +63,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let world = world_config(args, &card)?;
     let luns = world.luns.len() as u32;
 
+    let file = args
+        .media
+        .as_ref()
+        .map(|path| MediaFile::open(path, &world.luns));
+    let file = file.transpose().map_err(|e| usage(&e))?;
     // Before the card is built, which takes some time, so that a socket in use is told at once.
     let listener = Listener::bind(&args.socket).map_err(|e| usage(&e))?;
     let (stop, signal) = UnixStream::pair().map_err(|e| usage(&e))?;
@@ -75,6 +85,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let verilated = model::instance(&built, args.seed).map_err(|e| usage(&e))?;
     let wrong = |error: &dyn std::fmt::Display| Failure::Wrong(error.to_string());
     let mut world = World::new(Box::new(verilated), &world).map_err(|e| usage(&e))?;
+    if let Some(file) = file {
+        world.media().keep_in(file);
+    }
     if let Some(path) = &args.trace {
         world.trace(path).map_err(|e| usage(&e))?;
     }

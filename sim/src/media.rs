@@ -1,8 +1,10 @@
 //! Media behind the card: LUNs laid out in one address space, sparse, each with a latency of its own.
 //!
 //! Only pages that were written take memory. Blocks never written read as [`crate::pattern::unwritten_block`], so that
-//! every read of a LUN can be checked. An access outside every LUN is answered DECERR and counted; injected faults are
+//! every read of a LUN can be checked. With [`Media::keep_in`] the data is in a [`file`], and such blocks read as zeros. An access outside every LUN is answered DECERR and counted; injected faults are
 //! answered SLVERR.
+
+pub mod file;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,6 +14,7 @@ use crate::pattern::{BLOCK, unwritten_block};
 use crate::rng::Rng;
 use crate::slave::Target;
 use crate::time::{CYCLE_FS, CYCLE_NS, Latency};
+use file::MediaFile;
 
 /// Where a LUN lies and how fast it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +75,8 @@ pub struct Media {
     order: Vec<usize>,
     last: usize,
     pages: HashMap<u64, Box<Page>>,
+    /// Instead of `pages`.
+    file: Option<MediaFile>,
     faults: Vec<Fault>,
     seed: u64,
     rng: Rng,
@@ -105,6 +110,7 @@ impl Media {
             order,
             last: 0,
             pages: HashMap::new(),
+            file: None,
             faults: Vec::new(),
             seed,
             rng: Rng::new(seed, 0x3ed1a),
@@ -113,6 +119,11 @@ impl Media {
             outside: 0,
             moved: Moved::default(),
         })
+    }
+
+    /// Keeps the data in `file`, which was opened for these LUNs, from now on.
+    pub fn keep_in(&mut self, file: MediaFile) {
+        self.file = Some(file);
     }
 
     /// LUNs of equal capacity one after another, each on a page of its own.
@@ -160,14 +171,18 @@ impl Media {
         self.outside
     }
 
-    /// What a block holds now, without time passing; for tests and final checks. None outside the LUN.
+    /// What a block holds now, without time passing; for tests and final checks. None outside the LUN,
+    /// and where a file cannot be read.
     pub fn peek(&self, lun: u32, lba: u64) -> Option<[u8; BLOCK]> {
         let place = self
             .luns
             .get(lun as usize)
             .filter(|place| lba < place.blocks)?;
-        let mut out = [0; BLOCK];
-        self.copy_block(lun as usize, place.base + lba * BLOCK as u64, 0, &mut out);
+        let (mut out, address) = ([0; BLOCK], place.base + lba * BLOCK as u64);
+        match &self.file {
+            Some(file) => return file.read(address, &mut out).then_some(out),
+            None => self.copy_block(lun as usize, address, 0, &mut out),
+        }
         Some(out)
     }
 
@@ -266,7 +281,15 @@ impl Target for Media {
         if self.faulty(addr, out.len() as u64, false) {
             return Resp::SlvErr;
         }
+        if let Some(file) = &self.file
+            && !file.read(addr, out)
+        {
+            return Resp::SlvErr;
+        }
         self.moved.read += out.len() as u64;
+        if self.file.is_some() {
+            return Resp::Okay;
+        }
         blocks(addr, out.len(), |block, from, range| {
             self.copy_block(lun, block, from, &mut out[range])
         });
@@ -281,7 +304,15 @@ impl Target for Media {
         if self.faulty(addr, data.len() as u64, true) {
             return Resp::SlvErr;
         }
+        if let Some(file) = &self.file
+            && !file.write(addr, data)
+        {
+            return Resp::SlvErr;
+        }
         self.moved.written += data.len() as u64;
+        if self.file.is_some() {
+            return Resp::Okay;
+        }
         blocks(addr, data.len(), |block, from, range| {
             self.write_block(lun, block, from, &data[range])
         });
