@@ -9,7 +9,7 @@ mod common;
 use common::{Args, Failure, fail};
 use std::time::Instant;
 use weir_driver::backend::Device;
-use weir_driver::{Admin, Buffer, Controller, Options, Pci, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Controller, Options, Pci, Queue, QueueConfig, Rejected};
 
 const USAGE: &str =
     "perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]";
@@ -108,14 +108,23 @@ fn bare<P: Pci>(
     (lun, blocks, places): Place,
     ios: u64,
 ) -> Result<(u64, u64), Failure> {
-    let (batch, mut done, mut errors, mut place) = (free.len(), 0, 0, 0);
+    let end = places * u64::from(blocks);
+    let (batch, mut done, mut errors, mut slba) = (free.len(), 0, 0, 0);
+    if batch == 1
+        && let Some(buffer) = free.pop()
+    {
+        return bare_one(queue, buffer, (lun, blocks, end), ios);
+    }
     while done < ios {
-        while let Some(buffer) = free.pop() {
-            place = if place + 1 < places { place + 1 } else { 0 };
-            queue
-                .read(lun, buffer, place * u64::from(blocks), blocks, 0)
-                .map_err(|rejected| rejected.reason)?;
-        }
+        let put = queue.batch(lun, |batch| {
+            while let Some(buffer) = free.pop() {
+                batch.read(buffer, slba, blocks, 0)?;
+                slba += u64::from(blocks);
+                slba = if slba < end { slba } else { 0 };
+            }
+            Ok(())
+        });
+        put.map_err(|rejected: Rejected<_>| rejected.reason)?;
         queue.ring();
         let mut left = batch;
         while left > 0 {
@@ -127,6 +136,35 @@ fn bare<P: Pci>(
         done += batch as u64;
     }
     Ok((done, errors))
+}
+
+/// As [`bare`], one at a time; `end` is one past the last block.
+fn bare_one<P: Pci>(
+    queue: &mut Queue<P>,
+    mut buffer: Buffer<P::Memory>,
+    (lun, blocks, end): Place,
+    ios: u64,
+) -> Result<(u64, u64), Failure> {
+    let (mut errors, mut slba) = (0, 0);
+    for _ in 0..ios {
+        queue
+            .read(lun, buffer, slba, blocks, 0)
+            .map_err(|rejected| rejected.reason)?;
+        queue.ring();
+        slba += u64::from(blocks);
+        slba = if slba < end { slba } else { 0 };
+        let io = loop {
+            if let Some(io) = queue.poll_one()? {
+                break io;
+            }
+        };
+        errors += u64::from(!io.status.is_success());
+        buffer = match io.buffer {
+            Some(buffer) => buffer,
+            None => return fail("a read came back without its buffer"),
+        };
+    }
+    Ok((ios, errors))
 }
 
 /// Keeps the buffers in flight, at random places of the LUNs in turn, `batch` a doorbell. Returns I/Os and errors.

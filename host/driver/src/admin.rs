@@ -8,7 +8,7 @@ use crate::ring::{CqRing, Entry, SqRing};
 use std::collections::VecDeque;
 use weir_nvme::log::AsyncEvent;
 use weir_nvme::registers::{ALL_ONES, Csts, cq_head_doorbell, offset, sq_tail_doorbell};
-use weir_nvme::{AdminOpcode, Command, Completion, PAGE_SIZE};
+use weir_nvme::{AdminOpcode, Command, PAGE_SIZE, Status};
 use zerocopy::IntoBytes;
 
 /// Entries of the admin queues: one command, its Aborts, and all event requests find room.
@@ -102,14 +102,14 @@ impl<P: Pci> AdminQueue<P> {
         let mut checked = start;
         loop {
             turn();
-            if let Some(done) = self.take(Some(cid))? {
-                if !done.status().is_success() {
+            if let Some((status, result)) = self.take(Some(cid))? {
+                if !status.is_success() {
                     return Err(Error::Command {
                         command: name,
-                        status: done.status(),
+                        status,
                     });
                 }
-                return Ok(done.result);
+                return Ok(result);
             }
             self.pci.relax();
             let now = self.pci.now_ns();
@@ -152,40 +152,39 @@ impl<P: Pci> AdminQueue<P> {
         self.sq.ring(&self.pci);
     }
 
-    /// Reads completions until there is none or the one of `cid` has come.
-    fn take(&mut self, cid: Option<u16>) -> Result<Option<Completion>, Error> {
+    /// Reads completions until there is none or the one of `cid` has come: its status and result.
+    fn take(&mut self, cid: Option<u16>) -> Result<Option<(Status, u32)>, Error> {
         let mut found = None;
-        while found.is_none()
-            && let Some(entry) = self.cq.peek()
-        {
+        while found.is_none() {
+            let look = self.cq.look();
+            if !look.is_new() {
+                break;
+            }
+            let (index, sqid, done) = (self.cq.head(), look.sqid(), look.cid());
             let request = self
                 .requests
-                .get_mut(usize::from(entry.cid.wrapping_sub(EVENT_CID)));
-            if entry.sqid != 0 {
-                return Err(QueueError::UnknownQueue {
-                    cqid: 0,
-                    index: self.cq.head(),
-                    sqid: entry.sqid,
-                }
-                .into());
-            } else if Some(entry.cid) == cid {
-                found = Some(entry);
+                .get_mut(usize::from(done.wrapping_sub(EVENT_CID)));
+            if sqid != 0 {
+                let cqid = 0;
+                return Err(QueueError::UnknownQueue { cqid, index, sqid }.into());
+            } else if Some(done) == cid {
+                found = Some((look.status(), self.cq.result()));
             } else if let Some(request) = request.filter(|request| **request) {
                 *request = false;
-                if entry.status().is_success() {
-                    self.events.push_back(AsyncEvent::from(entry.result));
+                if look.status().is_success() {
+                    self.events.push_back(AsyncEvent::from(self.cq.result()));
                 }
             } else {
-                let index = self.cq.head();
                 return Err(QueueError::UnknownCommand {
                     cqid: 0,
                     index,
                     sqid: 0,
-                    cid: entry.cid,
+                    cid: done,
                 }
                 .into());
             }
             self.cq.advance();
+            self.cq.note_read(1);
         }
         self.cq.acknowledge(&self.pci, 1);
         Ok(found)

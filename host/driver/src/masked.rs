@@ -1,33 +1,52 @@
 //! A table whose index is masked instead of checked. One of the crate's files with `unsafe` code.
 #![allow(unsafe_code)]
 
-/// A power of two of `T`s; an index is taken modulo their number, which costs one instruction and no branch.
+/// A power of two of `T`s, whose size is one too; an index is taken modulo their number, which costs one instruction
+/// and no branch.
 pub(crate) struct Masked<T> {
     items: Box<[T]>,
+    /// Bytes of all items but one: the bits of a byte offset that say which item.
     mask: usize,
 }
 
 impl<T> Masked<T> {
+    const SHIFT: u32 = {
+        assert!(size_of::<T>().is_power_of_two());
+        size_of::<T>().trailing_zeros()
+    };
+
     /// # Panics
     /// When the number of `items` is no power of two.
     pub(crate) fn new(items: Box<[T]>) -> Masked<T> {
         assert!(items.len().is_power_of_two(), "{} items", items.len());
         Masked {
-            mask: items.len() - 1,
+            mask: (items.len() - 1) << Self::SHIFT,
             items,
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.mask + 1
+        self.items.len()
     }
 
     /// The item of index `at` modulo the number of items.
     #[inline]
     pub(crate) fn at(&mut self, at: usize) -> &mut T {
-        // SAFETY: `mask` is the number of items less one, a power of two less one, and `items` never changes its length,
-        // so that a masked index is inside.
-        unsafe { self.items.get_unchecked_mut(at & self.mask) }
+        self.offset(at << Self::SHIFT)
+    }
+
+    /// The item whose index is `word` from bit `BIT` on, modulo the number of items.
+    #[inline]
+    pub(crate) fn at_bit<const BIT: u32>(&mut self, word: u64) -> &mut T {
+        const { assert!(BIT >= Self::SHIFT) };
+        self.offset((word >> (BIT - Self::SHIFT)) as usize)
+    }
+
+    #[inline]
+    fn offset(&mut self, bytes: usize) -> &mut T {
+        // SAFETY: `mask` is the number of items less one, a power of two less one, times the size of an item, and `items`
+        // never changes its length, so that a masked offset is that of an item inside.
+        unsafe { &mut *self.items.as_mut_ptr().byte_add(bytes & self.mask) }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
@@ -36,5 +55,22 @@ impl<T> Masked<T> {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.items.iter_mut()
+    }
+
+    /// The item of index `at`, when there is one.
+    pub(crate) fn get(&self, at: usize) -> Option<&T> {
+        self.items.get(at)
+    }
+
+    /// As many items more as make the next power of two that has room for index `at`.
+    pub(crate) fn grow(&mut self, at: usize)
+    where
+        T: Default,
+    {
+        if at >= self.items.len() {
+            let mut items = std::mem::take(&mut self.items).into_vec();
+            items.resize_with((at + 1).next_power_of_two(), T::default);
+            *self = Masked::new(items.into_boxed_slice());
+        }
     }
 }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use weir_nvme::prp::first_len;
 
 /// DMA memory as a [`Pci`](crate::Pci) back end hands it out.
 ///
@@ -31,12 +32,24 @@ pub unsafe trait Memory: 'static {
 ///
 /// It may be given only to queues of the function whose memory it is: to another, its IOVA would be any memory.
 ///
-/// Four words, no allocation to move it; its IOVA is a multiple of 4 (PRP entries need that).
-pub struct Buffer<M> {
-    ptr: NonNull<u8>,
+/// One word, no allocation to move it; its IOVA is a multiple of 4 (PRP entries need that).
+pub struct Buffer<M>(Box<Piece<M>>);
+
+/// What a [`Buffer`] is.
+struct Piece<M> {
     iova: u64,
+    /// Bytes from the start that are in one page, and so need no PRP but PRP1.
+    span: usize,
     len: usize,
+    ptr: NonNull<u8>,
     memory: Arc<M>,
+}
+
+impl<M> Piece<M> {
+    fn shorten(&mut self, len: usize) {
+        self.len = len;
+        self.span = first_len(self.iova, len);
+    }
 }
 
 // SAFETY: a buffer is the only way to its bytes, and `M` may be dropped by any thread that holds the last piece.
@@ -45,12 +58,13 @@ unsafe impl<M: Send + Sync> Send for Buffer<M> {}
 impl<M: Memory> Buffer<M> {
     /// All of `memory` as one buffer.
     pub fn new(memory: M) -> Buffer<M> {
-        Buffer {
-            ptr: memory.ptr(),
+        Buffer(Box::new(Piece {
             iova: memory.iova(),
+            span: first_len(memory.iova(), memory.len()),
             len: memory.len(),
+            ptr: memory.ptr(),
             memory: Arc::new(memory),
-        }
+        }))
     }
 
     /// Cuts `memory` into pieces of `len` bytes each; what is left over is not used. `len` must be a multiple of 4 and
@@ -58,7 +72,7 @@ impl<M: Memory> Buffer<M> {
     pub fn pieces(memory: M, len: usize) -> Vec<Buffer<M>> {
         let mut rest = Buffer::new(memory);
         let mut pieces = Vec::new();
-        while len > 0 && rest.len >= len {
+        while len > 0 && rest.len() >= len {
             match rest.split_off(len) {
                 Some(next) => pieces.push(std::mem::replace(&mut rest, next)),
                 None => break,
@@ -69,53 +83,62 @@ impl<M: Memory> Buffer<M> {
 
     /// Bytes.
     pub fn len(&self) -> usize {
-        self.len
+        self.0.len
     }
 
     /// True when the buffer has no byte.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.0.len == 0
     }
 
     /// First byte, for the device.
     pub fn iova(&self) -> u64 {
-        self.iova
+        self.0.iova
+    }
+
+    /// Bytes from the start that are in one page; at most [`len`](Buffer::len).
+    #[inline]
+    pub(crate) fn span(&self) -> usize {
+        self.0.span
     }
 
     /// Cuts the buffer at byte `at`: it keeps what is before, the rest is returned. `None`, and no cut, when `at` is
     /// past the end or no multiple of 4.
     pub fn split_off(&mut self, at: usize) -> Option<Buffer<M>> {
-        if at > self.len || !at.is_multiple_of(4) {
+        let piece = &mut *self.0;
+        if at > piece.len || !at.is_multiple_of(4) {
             return None;
         }
-        let tail = Buffer {
+        let mut tail = Piece {
+            iova: piece.iova + at as u64,
+            span: 0,
+            len: 0,
             // SAFETY: `at` is at most `len`, so the result is inside the memory or one past it.
-            ptr: unsafe { self.ptr.add(at) },
-            iova: self.iova + at as u64,
-            len: self.len - at,
-            memory: self.memory.clone(),
+            ptr: unsafe { piece.ptr.add(at) },
+            memory: piece.memory.clone(),
         };
-        self.len = at;
-        Some(tail)
+        tail.shorten(piece.len - at);
+        piece.shorten(at);
+        Some(Buffer(Box::new(tail)))
     }
 
     /// Lets `f` read the bytes. `f` must not step a device.
     pub fn with<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
         // SAFETY: the bytes are initialised and live as long as `memory`; pieces never overlap, and no device writes a
         // buffer that is not in flight, which it is not while we hold a reference to it.
-        f(unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) })
+        f(unsafe { std::slice::from_raw_parts(self.0.ptr.as_ptr(), self.0.len) })
     }
 
     /// Lets `f` change the bytes. `f` must not step a device.
     pub fn with_mut<T>(&mut self, f: impl FnOnce(&mut [u8]) -> T) -> T {
         // SAFETY: as in `with`, and `&mut self` makes this the only reference.
-        f(unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) })
+        f(unsafe { std::slice::from_raw_parts_mut(self.0.ptr.as_ptr(), self.0.len) })
     }
 }
 
 impl<M> fmt::Debug for Buffer<M> {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "Buffer({:#x}+{:#x})", self.iova, self.len)
+        write!(f, "Buffer({:#x}+{:#x})", self.0.iova, self.0.len)
     }
 }
 

@@ -5,18 +5,20 @@ use crate::memory::Buffer;
 use crate::pci::{AllocError, Pci};
 use crate::prp::PrpLists;
 use crate::request::{Completed, Op, Outstanding, QueueConfig, QueueError, Rejected, SubmitError};
-use crate::ring::{CqRing, Entry, SqRing};
-use crate::slots::{OpenError, Slots};
+use crate::ring::{CqRing, Cursor, Look, SqRing, Tail};
+use crate::slots::{Ended, Free, OpenError, Run, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
-use weir_nvme::{Command, Completion, NvmOpcode, StatusCode};
+use weir_nvme::{Command, Completion, NvmOpcode, Status, StatusCode};
 
 /// One submission queue.
 struct Sq<M> {
     ring: SqRing<M>,
     slots: Slots<M>,
     lists: PrpLists<M>,
+    /// Entries of `submit_raw` may be in the ring.
+    raw: bool,
 }
 
 /// What a queue needs to know of its controller.
@@ -66,13 +68,14 @@ impl<P: Pci> Queue<P> {
                     entries,
                     sq_tail_doorbell(parts.sqid + i, parts.dstrd),
                 ),
-                slots: Slots::new(entries),
+                slots: Slots::new(entries, parts.sqid + i),
                 lists: PrpLists::new(
                     pci,
                     entries as usize,
                     parts.max_transfer,
                     config.prp_list_offset,
                 )?,
+                raw: false,
             })
         };
         let first = sq(0)?;
@@ -144,7 +147,7 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        self.submit(lun, Op::Read, Some(buffer), slba, blocks, user)
+        self.transfer(lun, Op::Read, buffer, slba, blocks, user)
     }
 
     /// Writes `blocks` blocks from `buffer` to `lun` from `slba` on.
@@ -157,13 +160,12 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        self.submit(lun, Op::Write, Some(buffer), slba, blocks, user)
+        self.transfer(lun, Op::Write, buffer, slba, blocks, user)
     }
 
     /// Flushes `lun`.
-    #[inline]
     pub fn flush(&mut self, lun: u32, user: u64) -> Result<(), Rejected<P::Memory>> {
-        self.submit(lun, Op::Flush, None, 0, 0, user)
+        self.submit_on(0, lun, Op::Flush, None, 0, 0, user)
     }
 
     /// Puts a command into the first submission queue. The device learns of it with [`ring`](Queue::ring).
@@ -177,13 +179,69 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        self.submit_on(0, lun, op, buffer, slba, blocks, user)
+        match buffer {
+            Some(buffer) if op != Op::Flush => self.transfer(lun, op, buffer, slba, blocks, user),
+            buffer => self.submit_on(0, lun, op, buffer, slba, blocks, user),
+        }
+    }
+
+    /// A read or write by the short way, when it can go there: see [`Slots::start`].
+    #[inline]
+    fn transfer(
+        &mut self,
+        lun: u32,
+        op: Op,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        let iova = buffer.iova();
+        match self.first.slots.start(lun, blocks, buffer, user) {
+            Ok(word) => {
+                let word0 = word.wrapping_add(opcode(op).0.into());
+                let word6 = u64::from(blocks - 1);
+                self.first.ring.push_short(word0, (iova, 0), slba, word6);
+                Ok(())
+            }
+            Err(buffer) => self.long_way(lun, op, buffer, slba, blocks, user),
+        }
+    }
+
+    /// Cold, so that the short way around it has the registers.
+    #[cold]
+    #[inline(never)]
+    fn long_way(
+        &mut self,
+        lun: u32,
+        op: Op,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        self.submit_on(0, lun, op, Some(buffer), slba, blocks, user)
+    }
+
+    /// Lets `put` put commands of `lun` into the first submission queue one after another: what they share is looked up
+    /// once. The device learns of them with [`ring`](Queue::ring).
+    #[inline]
+    pub fn batch<T>(&mut self, lun: u32, put: impl FnOnce(&mut Batch<'_, P>) -> T) -> T {
+        // A batch that its user could forget would leave slots and ring half changed, so that he only borrows it.
+        let mut batch = Batch {
+            run: self.first.slots.open_run(lun),
+            tail: self.first.ring.tail(),
+            queue: self,
+            lun,
+        };
+        put(&mut batch)
     }
 
     /// Puts a command into the submission queue of index `sq`. The device learns of it with [`ring`](Queue::ring).
     ///
     /// `user` comes back with the completion. Range and state of the LUN are the device's to check.
-    #[inline]
+    // The long way: for every command, and for what the short way refuses.
+    #[inline(never)]
     #[allow(clippy::too_many_arguments)]
     pub fn submit_on(
         &mut self,
@@ -195,38 +253,28 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        let opcode = match op {
-            Op::Read => NvmOpcode::READ,
-            Op::Write => NvmOpcode::WRITE,
-            Op::Flush => {
-                return self.submit_with(sq, lun, buffer, user, |nsid, cid| {
-                    [first_word(NvmOpcode::FLUSH, nsid, cid), 0, 0, 0, 0, 0, 0, 0]
-                });
+        let transfer = (op != Op::Flush).then_some(blocks);
+        // A flush keeps the buffer that came with it, if one did, and does not use it.
+        let place = buffer.as_ref().map(|buffer| (buffer.iova(), buffer.len()));
+        let Some(queue) = self.usable(sq) else {
+            return self.refuse(sq, lun, transfer, buffer);
+        };
+        let len = place.map_or(0, |(_, len)| len);
+        let Some(word) = queue.slots.claim(lun, transfer.map(|blocks| (blocks, len))) else {
+            return self.refuse(sq, lun, transfer, buffer);
+        };
+        let at = queue.slots.next_index();
+        let bytes = queue.slots.bytes(lun, blocks);
+        let word = word.wrapping_add(queue.slots.fill(lun, buffer, user));
+        let word0 = word.wrapping_add(opcode(op).0.into());
+        let entry = match place {
+            Some((iova, _)) if op != Op::Flush => {
+                let (prp1, prp2) = queue.lists.build(at, iova, bytes);
+                [word0, 0, 0, prp1, prp2, slba, u64::from(blocks - 1), 0]
             }
+            _ => [word0, 0, 0, 0, 0, 0, 0, 0],
         };
-        let Some(buffer) = buffer else {
-            return self.refuse(sq, lun, Some(blocks), None);
-        };
-        let Some((sq, claim)) = self.usable(sq).and_then(|sq| {
-            sq.slots
-                .claim_transfer(lun, blocks, buffer.len())
-                .map(|claim| (sq, claim))
-        }) else {
-            return self.refuse(sq, lun, Some(blocks), Some(buffer));
-        };
-        let iova = buffer.iova();
-        let cid = sq.slots.fill(claim.at, lun, Some(buffer), user);
-        let (prp1, prp2) = sq.lists.build(claim.at, iova, claim.bytes);
-        sq.ring.push([
-            first_word(opcode, claim.nsid, cid),
-            0,
-            0,
-            prp1,
-            prp2,
-            slba,
-            u64::from(blocks - 1),
-            0,
-        ]);
+        queue.ring.push(entry);
         Ok(())
     }
 
@@ -245,35 +293,23 @@ impl<P: Pci> Queue<P> {
         buffer: Option<Buffer<P::Memory>>,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        self.submit_with(sq, lun, buffer, user, |_, cid| {
-            command.cdw0.set_cid(cid);
-            zerocopy::transmute!(command)
-        })
-    }
-
-    /// Puts the entry that `entry` makes of namespace and command identifier into the submission queue of index `sq`.
-    #[inline]
-    fn submit_with(
-        &mut self,
-        sq: usize,
-        lun: u32,
-        buffer: Option<Buffer<P::Memory>>,
-        user: u64,
-        entry: impl FnOnce(u32, u16) -> Entry,
-    ) -> Result<(), Rejected<P::Memory>> {
-        let Some((sq, claim)) = self
-            .usable(sq)
-            .and_then(|sq| sq.slots.claim(lun, 0).map(|claim| (sq, claim)))
-        else {
+        let Some(queue) = self.usable(sq) else {
             return self.refuse(sq, lun, None, buffer);
         };
-        let cid = sq.slots.fill(claim.at, lun, buffer, user);
-        sq.ring.push(entry(claim.nsid, cid));
+        if queue.slots.claim(lun, None).is_none() {
+            return self.refuse(sq, lun, None, buffer);
+        }
+        let tag = queue.slots.fill(lun, buffer, user);
+        queue.slots.mark_raw(tag);
+        command.cdw0.set_cid((tag >> 16) as u16);
+        queue.ring.push(zerocopy::transmute!(command));
+        // What it leaves in the ring is not what the short way expects there.
+        queue.raw = true;
+        queue.slots.allow_short(false);
         Ok(())
     }
 
     /// The submission queue of index `sq`, when commands may be submitted to it.
-    #[inline]
     fn usable(&mut self, sq: usize) -> Option<&mut Sq<P::Memory>> {
         if self.failed.is_some() {
             None
@@ -337,54 +373,122 @@ impl<P: Pci> Queue<P> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let mut count = 0;
-        let mut last = None;
-        while let Some(entry) = self.cq.peek() {
-            let index = entry.sqid.wrapping_sub(self.sqid);
-            let Some(sq) = self.sq_mut(index.into()) else {
-                return Err(self.fail_entry(entry, true));
-            };
-            let Some((user, lun, buffer)) = sq.slots.complete(entry.cid) else {
-                return Err(self.fail_entry(entry, false));
-            };
-            self.cq.advance();
-            count += 1;
-            last = Some(index);
-            done(Completed {
-                user,
-                lun,
-                sq: index,
-                status: entry.status(),
-                result: entry.result,
-                buffer,
-            });
-        }
-        if let Some(index) = last {
-            let head = self.cq.sq_head();
-            if self
-                .sq_mut(index.into())
-                .is_some_and(|sq| !sq.ring.note_head(head.into()))
-            {
-                return Err(self.fail_head(index, head));
+        let mut reading = Reading {
+            cursor: self.cq.cursor(),
+            free: self.first.slots.free(),
+            read: 0,
+            queue: self,
+        };
+        let (mut count, mut head, mut stopped) = (0, None, Ok(()));
+        loop {
+            let look = reading.cursor.look();
+            let slots = &mut reading.queue.first.slots;
+            if let Some(ended) = slots.complete_to(&mut reading.free, look.tag()) {
+                head = Some(look.sq_head());
+                reading.read += 1;
+                reading.cursor.advance();
+                done(completed(ended, 0, Status::SUCCESS, 0));
+            } else if look.is_new() {
+                count += reading.end();
+                match reading.queue.unusual(look) {
+                    Ok(unusual) => {
+                        count += 1;
+                        reading.begin();
+                        done(unusual);
+                    }
+                    Err(error) => {
+                        stopped = Err(error);
+                        break;
+                    }
+                }
+            } else {
+                break;
             }
-            self.cq.acknowledge(&self.pci, self.batch);
         }
-        Ok(count)
+        count += reading.end();
+        drop(reading);
+        stopped?;
+        if count > 0 {
+            self.finish(head)?;
+        }
+        Ok(count as usize)
+    }
+
+    /// As [`poll`](Queue::poll), but for one command at most.
+    #[inline]
+    pub fn poll_one(&mut self) -> Result<Option<Completed<P::Memory>>, QueueError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let look = self.cq.look();
+        if let Some(ended) = self.first.slots.complete(look.tag()) {
+            self.cq.advance();
+            self.cq.note_read(1);
+            // A wrong head stops the queue; what completed with it has completed all the same.
+            let _ = self.finish(Some(look.sq_head()));
+            return Ok(Some(completed(ended, 0, Status::SUCCESS, 0)));
+        }
+        self.poll_unusual(look)
     }
 
     #[cold]
-    fn fail_entry(&mut self, entry: Completion, queue: bool) -> QueueError {
-        let (cqid, index, sqid) = (self.cqid, self.cq.head(), entry.sqid);
-        let error = if queue {
-            QueueError::UnknownQueue { cqid, index, sqid }
-        } else {
-            QueueError::UnknownCommand {
+    #[inline(never)]
+    fn poll_unusual(&mut self, look: Look) -> Result<Option<Completed<P::Memory>>, QueueError> {
+        if !look.is_new() {
+            return Ok(None);
+        }
+        let completed = self.unusual(look)?;
+        self.finish(None)?;
+        Ok(Some(completed))
+    }
+
+    /// What a poll that has read completions does in the end: `head` is what the last one of the first submission
+    /// queue that succeeded reported.
+    #[inline]
+    fn finish(&mut self, head: Option<u16>) -> Result<(), QueueError> {
+        if let Some(head) = head
+            && !self.first.ring.note_head(head.into())
+        {
+            return Err(self.fail_head(0, head));
+        }
+        self.cq.acknowledge(&self.pci, self.batch);
+        Ok(())
+    }
+
+    /// A new completion that is not a success in the first submission queue; goes past it.
+    #[cold]
+    #[inline(never)]
+    fn unusual(&mut self, look: Look) -> Result<Completed<P::Memory>, QueueError> {
+        let (cqid, entry, sqid, cid) = (self.cqid, self.cq.head(), look.sqid(), look.cid());
+        let index = sqid.wrapping_sub(self.sqid);
+        let Some(sq) = self.sq_mut(index.into()) else {
+            return Err(self.fail(QueueError::UnknownQueue {
                 cqid,
-                index,
+                index: entry,
                 sqid,
-                cid: entry.cid,
-            }
+            }));
         };
+        let Some((raw, ended)) = sq.slots.complete_any(cid) else {
+            return Err(self.fail(QueueError::UnknownCommand {
+                cqid,
+                index: entry,
+                sqid,
+                cid,
+            }));
+        };
+        if !sq.ring.note_head(look.sq_head().into()) {
+            self.fail_head(index, look.sq_head());
+        }
+        let result = if raw { self.cq.result() } else { 0 };
+        self.cq.advance();
+        self.cq.note_read(1);
+        Ok(completed(ended, index, look.status(), result))
+    }
+
+    /// Stops the queue.
+    #[cold]
+    fn fail(&mut self, error: QueueError) -> QueueError {
+        self.sqs_mut().for_each(|sq| sq.slots.allow_short(false));
         *self.failed.get_or_insert(error)
     }
 
@@ -397,7 +501,7 @@ impl<P: Pci> Queue<P> {
             head,
             tail,
         };
-        *self.failed.get_or_insert(error)
+        self.fail(error)
     }
 
     /// Waits for the queue's interrupt until [`Pci::now_ns`] reaches `deadline_ns`; true when it came. A polled queue
@@ -496,16 +600,13 @@ impl<P: Pci> Queue<P> {
         for (sq, index) in self.sqs_mut().zip(0..) {
             let cids: Vec<u16> = sq.slots.iter().map(|(cid, _)| cid).collect();
             for cid in cids {
-                if let Some((user, lun, buffer)) = sq.slots.complete(cid) {
-                    let status = StatusCode::ABORTED_BY_HOST.into();
-                    done(Completed {
-                        user,
-                        lun,
-                        sq: index,
-                        status,
-                        result: 0,
-                        buffer,
-                    });
+                if let Some((_, ended)) = sq.slots.complete_any(cid) {
+                    done(completed(
+                        ended,
+                        index,
+                        StatusCode::ABORTED_BY_HOST.into(),
+                        0,
+                    ));
                 }
             }
         }
@@ -515,13 +616,17 @@ impl<P: Pci> Queue<P> {
     pub(crate) fn take_down(&mut self) {
         self.sqs_mut().for_each(|sq| sq.ring.restart());
         self.cq.restart();
-        self.failed = Some(QueueError::Down);
+        self.failed = None;
+        self.fail(QueueError::Down);
         self.retired = true;
     }
 
     /// The device has taken the queue again, as new.
     pub(crate) fn restart(&mut self) {
         self.failed = None;
+        for sq in self.sqs_mut() {
+            sq.slots.allow_short(!sq.raw);
+        }
     }
 
     /// Whether the device has given the queue up, so that its memory may be freed.
@@ -564,8 +669,132 @@ impl<P: Pci> Drop for Queue<P> {
     }
 }
 
-/// Dwords 1:0 of a submission entry.
+/// A poll of a queue: what it changes with each completion, in registers. Put back when it ends, by a panic too.
+struct Reading<'q, P: Pci> {
+    queue: &'q mut Queue<P>,
+    cursor: Cursor,
+    free: Free,
+    /// Entries read that the queue does not know of yet.
+    read: u32,
+}
+
+impl<P: Pci> Reading<'_, P> {
+    fn begin(&mut self) {
+        self.cursor = self.queue.cq.cursor();
+        self.free = self.queue.first.slots.free();
+    }
+
+    /// Puts everything back; returns the entries that the queue did not know of.
+    #[inline]
+    fn end(&mut self) -> u32 {
+        self.queue.cq.put_cursor(self.cursor);
+        self.queue.first.slots.put_free(self.free);
+        self.queue.cq.note_read(self.read);
+        std::mem::take(&mut self.read)
+    }
+}
+
+impl<P: Pci> Drop for Reading<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Commands of one LUN, put into the first submission queue of a [`Queue`] one after another: see [`Queue::batch`].
+pub struct Batch<'q, P: Pci> {
+    queue: &'q mut Queue<P>,
+    run: Run,
+    tail: Tail,
+    lun: u32,
+}
+
+impl<P: Pci> Batch<'_, P> {
+    /// As [`Queue::read`].
+    #[inline]
+    pub fn read(
+        &mut self,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        self.transfer(Op::Read, buffer, slba, blocks, user)
+    }
+
+    /// As [`Queue::write`].
+    #[inline]
+    pub fn write(
+        &mut self,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        self.transfer(Op::Write, buffer, slba, blocks, user)
+    }
+
+    #[inline]
+    fn transfer(
+        &mut self,
+        op: Op,
+        buffer: Buffer<P::Memory>,
+        slba: u64,
+        blocks: u32,
+        user: u64,
+    ) -> Result<(), Rejected<P::Memory>> {
+        let iova = buffer.iova();
+        let slots = &mut self.queue.first.slots;
+        match slots.start_in(&mut self.run, self.lun, blocks, buffer, user) {
+            Ok(word) => {
+                let word0 = word.wrapping_add(opcode(op).0.into());
+                let word6 = u64::from(blocks - 1);
+                self.tail.push_short(word0, (iova, 0), slba, word6);
+                Ok(())
+            }
+            Err(buffer) => {
+                self.end();
+                let result = self
+                    .queue
+                    .long_way(self.lun, op, buffer, slba, blocks, user);
+                self.run = self.queue.first.slots.open_run(self.lun);
+                self.tail = self.queue.first.ring.tail();
+                result
+            }
+        }
+    }
+
+    #[inline]
+    fn end(&mut self) {
+        self.queue.first.slots.close_run(&self.run, self.lun);
+        self.queue.first.ring.put_tail(self.tail);
+    }
+}
+
+impl<P: Pci> Drop for Batch<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 #[inline]
-fn first_word(opcode: NvmOpcode, nsid: u32, cid: u16) -> u64 {
-    u64::from(nsid) << 32 | u64::from(cid) << 16 | u64::from(opcode.0)
+fn completed<M>(ended: Ended<M>, sq: u16, status: Status, result: u32) -> Completed<M> {
+    Completed {
+        user: ended.user,
+        lun: ended.lun,
+        sq,
+        status,
+        result,
+        buffer: ended.buffer,
+    }
+}
+
+#[inline]
+fn opcode(op: Op) -> NvmOpcode {
+    match op {
+        Op::Read => NvmOpcode::READ,
+        Op::Write => NvmOpcode::WRITE,
+        Op::Flush => NvmOpcode::FLUSH,
+    }
 }

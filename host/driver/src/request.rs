@@ -129,7 +129,8 @@ pub struct Completed<M> {
     pub sq: u16,
     /// Status.
     pub status: Status,
-    /// Dword 0 of the completion.
+    /// Dword 0 of the completion of a [`submit_raw`](crate::Queue::submit_raw); reads, writes and flushes have none, and
+    /// give 0.
     pub result: u32,
     /// The buffer given on submission.
     pub buffer: Option<Buffer<M>>,

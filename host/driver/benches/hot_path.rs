@@ -1,0 +1,321 @@
+//! Instructions an I/O of the driver's hot path: 4 KiB reads through the public API at depth 1, and with 4 and 32 under
+//! one doorbell. `cargo bench -p weir-driver --bench hot_path`.
+//!
+//! The device is the tests' model, in the same process. callgrind counts between entry and exit of `weir_host_*`, and not
+//! between entry and exit of `weir_device` (`--toggle-collect` on both), so that what is counted is the host's code
+//! alone, the loop around the driver's calls included, and the count is exact and the same each time. The steps are
+//! told apart by the inlined functions that the debug information names for each counted address.
+//!
+//! Without valgrind the loop is only run, and the bench says how to get it.
+#![allow(unsafe_code)]
+
+#[path = "../tests/mock/mod.rs"]
+mod mock;
+
+use mock::{MockMemory, MockPci};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::process::Command;
+use weir_driver::nvme::registers::{BAR0_SIZE, offset};
+use weir_driver::{
+    AllocError, Buffer, Completed, Controller, Options, Pci, Queue, QueueConfig, Rejected,
+};
+
+/// No register write is pending.
+const NOTHING: u32 = u32::MAX;
+
+/// The model behind a BAR that is plain memory, as a mapped one is: a register write is one store, which the model finds
+/// when it runs.
+#[derive(Clone)]
+struct BenchPci {
+    bar: *mut u32,
+    model: MockPci,
+}
+
+impl BenchPci {
+    fn new() -> BenchPci {
+        BenchPci {
+            bar: Box::leak(vec![NOTHING; BAR0_SIZE / 4].into_boxed_slice()).as_mut_ptr(),
+            model: MockPci::new(4, 4096),
+        }
+    }
+
+    /// Hands the model what was written, CC last, since it makes the rest count; then runs it.
+    fn turn(&self) {
+        let cc = offset::CC / 4;
+        for at in (0..BAR0_SIZE / 4).filter(|&at| at != cc).chain([cc]) {
+            // SAFETY: below the BAR's length; one thread.
+            let value = unsafe { self.bar.add(at).replace(NOTHING) };
+            if value != NOTHING {
+                self.model.write32(at * 4, value);
+            }
+        }
+        self.model.relax();
+    }
+}
+
+impl Pci for BenchPci {
+    type Memory = MockMemory;
+
+    fn bar0_len(&self) -> usize {
+        BAR0_SIZE
+    }
+
+    fn read32(&self, offset: usize) -> u32 {
+        self.model.read32(offset)
+    }
+
+    #[inline]
+    fn write32(&self, offset: usize, value: u32) {
+        // SAFETY: the driver writes inside the BAR, whose length it was told.
+        unsafe { self.bar.byte_add(offset).write_volatile(value) }
+    }
+
+    fn alloc(&self, len: usize) -> Result<MockMemory, AllocError> {
+        self.model.alloc(len)
+    }
+
+    fn vectors(&self) -> u16 {
+        0
+    }
+
+    fn take_interrupt(&self, _: u16) -> bool {
+        false
+    }
+
+    fn wait_interrupt(&self, _: u16, _: u64) -> bool {
+        false
+    }
+
+    fn relax(&self) {
+        self.turn();
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.model.now_ns()
+    }
+}
+
+struct Rig {
+    pci: BenchPci,
+    queue: Queue<BenchPci>,
+    buffers: Vec<Buffer<MockMemory>>,
+    luns: u32,
+    blocks: u32,
+    errors: u64,
+}
+
+/// What is not counted.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn weir_device(pci: &BenchPci) {
+    pci.turn();
+}
+
+/// One read at a time.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn weir_host_one(rig: &mut Rig, rounds: u64) {
+    let Some(mut buffer) = rig.buffers.pop() else {
+        return;
+    };
+    for round in 0..rounds {
+        if let Err(rejected) = rig.queue.read(0, buffer, round & 511, rig.blocks, round) {
+            return fail(&rejected.reason);
+        }
+        rig.queue.ring();
+        weir_device(&rig.pci);
+        match rig.queue.poll_one() {
+            Ok(Some(Completed {
+                user,
+                status,
+                buffer: Some(back),
+                ..
+            })) => {
+                rig.errors += u64::from(!status.is_success()) + (user ^ round);
+                buffer = back;
+            }
+            other => return fail(&other),
+        }
+    }
+    rig.buffers.push(buffer);
+}
+
+/// `depth` reads under one doorbell, then their completions.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn weir_host_batches(rig: &mut Rig, rounds: u64, depth: u32) {
+    let (lun, blocks) = (0, rig.blocks);
+    let (mut slba, mut errors) = (0, 0);
+    let mut buffers = std::mem::take(&mut rig.buffers);
+    for _ in 0..rounds {
+        let put = rig.queue.batch(lun, |batch| {
+            while let Some(buffer) = buffers.pop() {
+                batch.read(buffer, slba & 4095, blocks, slba)?;
+                slba += u64::from(blocks);
+            }
+            Ok::<_, Rejected<_>>(())
+        });
+        if let Err(rejected) = put {
+            return fail(&rejected.reason);
+        }
+        rig.queue.ring();
+        weir_device(&rig.pci);
+        let result = rig.queue.poll(|done| {
+            errors += u64::from(!done.status.is_success()) + (done.user >> 32);
+            if let Some(buffer) = done.buffer {
+                buffers.push(buffer);
+            }
+        });
+        if result != Ok(depth as usize) {
+            return fail(&result);
+        }
+    }
+    rig.errors += errors;
+}
+
+#[cold]
+#[inline(never)]
+fn fail(what: &dyn std::fmt::Debug) {
+    panic!("the model's device does not do that: {what:?}");
+}
+
+/// Runs `rounds` rounds of `depth` reads.
+fn run(depth: u32, rounds: u64) {
+    let pci = BenchPci::new();
+    let mut controller = Controller::new(pci.clone(), Options::default()).expect("bring-up");
+    pci.model.device().latency = 1;
+    let mut queue = controller
+        .create_queue(&QueueConfig::default())
+        .expect("queue");
+    for lun in controller.luns() {
+        queue.open(lun).expect("open");
+    }
+    let memory = pci.alloc(4096 * depth as usize).expect("memory");
+    let mut rig = Rig {
+        pci,
+        queue,
+        buffers: Buffer::pieces(memory, 4096),
+        luns: 4,
+        blocks: 8,
+        errors: 0,
+    };
+    match depth {
+        1 => weir_host_one(black_box(&mut rig), rounds),
+        _ => weir_host_batches(black_box(&mut rig), rounds, depth),
+    }
+    assert_eq!(rig.errors, 0, "a read failed");
+    black_box(rig.luns);
+    controller.delete_queue(rig.queue, |_| ()).expect("delete");
+}
+
+/// Runs `depth` under callgrind: instructions by source function, an I/O.
+fn count(depth: u32, rounds: u64, out: &std::path::Path) -> Option<BTreeMap<String, f64>> {
+    let exe = std::env::current_exe().ok()?;
+    let status = Command::new("valgrind")
+        .args([
+            "--tool=callgrind",
+            "-q",
+            "--dump-instr=yes",
+            "--compress-pos=no",
+            "--compress-strings=no",
+        ])
+        .args([
+            "--collect-atstart=no",
+            "--toggle-collect=weir_host_*",
+            "--toggle-collect=weir_device",
+        ])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(&exe)
+        .args(["--run", &depth.to_string(), &rounds.to_string()])
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("valgrind: {status}"),
+        Err(_) => return None,
+    }
+    let text = std::fs::read_to_string(out).expect("callgrind's output");
+    let symbols = addr2line::Loader::new(&exe).expect("debug information");
+    let mut steps = BTreeMap::new();
+    let mut skip = false;
+    for line in text.lines() {
+        if line.starts_with("calls=") {
+            // The line after it is the callee's cost, which its own lines give too.
+            skip = true;
+            continue;
+        }
+        let Some(rest) = line.strip_prefix("0x") else {
+            continue;
+        };
+        if std::mem::take(&mut skip) {
+            continue;
+        }
+        let mut fields = rest.split(' ');
+        let address = fields.next().and_then(|a| u64::from_str_radix(a, 16).ok());
+        let cost: Option<u64> = fields.nth(1).and_then(|c| c.parse().ok());
+        let (Some(address), Some(cost)) = (address, cost) else {
+            panic!("callgrind's output has changed: {line}");
+        };
+        let step = step(&symbols, address);
+        *steps.entry(step).or_default() += cost as f64 / (rounds * u64::from(depth)) as f64;
+    }
+    Some(steps)
+}
+
+/// The driver's function nearest to `address` that the code there was inlined from.
+fn step(symbols: &addr2line::Loader, address: u64) -> String {
+    let mut frames = symbols.find_frames(address).expect("debug information");
+    let mut name = "other".to_owned();
+    while let Ok(Some(frame)) = frames.next() {
+        let Some(function) = frame.function else {
+            continue;
+        };
+        let function = function.demangle().unwrap_or_default().into_owned();
+        let file = frame.location.and_then(|l| l.file).unwrap_or("");
+        let short = |f: &str| {
+            let f = f.split("::h").next().unwrap_or(f);
+            f.replace("weir_driver::", "")
+        };
+        if file.contains("driver/src") {
+            return short(&function);
+        }
+        if file.contains("hot_path.rs") {
+            name = short(&function);
+            break;
+        }
+    }
+    name
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    if let [_, run_word, depth, rounds] = args.as_slice()
+        && run_word == "--run"
+    {
+        return run(
+            depth.parse().expect("depth"),
+            rounds.parse().expect("rounds"),
+        );
+    }
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    println!("host instructions a 4 KiB read, the loop that calls the driver included");
+    for depth in [1, 4, 32] {
+        let rounds = 2048 / u64::from(depth);
+        let out = directory.path().join(format!("callgrind.{depth}"));
+        let Some(steps) = count(depth, rounds, &out) else {
+            run(depth, rounds);
+            println!(
+                "depth {depth}: ran, not counted: needs valgrind (Debian: apt-get install valgrind)"
+            );
+            continue;
+        };
+        println!("{depth:2} a doorbell: {:6.1}", steps.values().sum::<f64>());
+        if std::env::var_os("STEPS").is_some() {
+            let mut rows: Vec<_> = steps.into_iter().collect();
+            rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+            for (step, cost) in rows {
+                println!("    {cost:6.2}  {step}");
+            }
+        }
+    }
+}
