@@ -19,6 +19,8 @@ use zerocopy::IntoBytes;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Messages of a random case.
 const MESSAGES: u32 = 40;
+/// Identifier of the last message of a case; the others have 1.
+const LAST: u16 = 0x7777;
 /// Cases of a short run.
 const SHORT: u64 = 60;
 
@@ -147,19 +149,22 @@ fn random_messages() {
         case(&mut server, seed);
     } else {
         let time = number("WEIR_FUZZ_SECONDS").map(Duration::from_secs);
-        let (start, mut cases) = (Instant::now(), 0);
+        let (start, mut cases, mut answered) = (Instant::now(), 0, 0);
         while time.map_or(cases < SHORT, |time| start.elapsed() < time) {
-            case(&mut server, cases);
+            answered += u64::from(case(&mut server, cases));
             cases += 1;
         }
-        println!("{cases} cases of {MESSAGES} messages");
+        println!("{cases} cases of {MESSAGES} messages, {answered} of them answered to the end");
+        assert!(answered > cases / 2, "not exercised: {answered} of {cases}");
     }
     server.stop();
 }
 
 /// A client that greets, sends what it wants, and goes, perhaps in the middle of a message; then a good one.
-fn case(server: &mut Server, seed: u64) {
+/// True when all its messages were answered.
+fn case(server: &mut Server, seed: u64) -> bool {
     let mut rng = StdRng::seed_from_u64(seed);
+    let mut answered = false;
     let socket = connect(server);
     socket
         .set_write_timeout(Some(Duration::from_secs(20)))
@@ -197,6 +202,20 @@ fn case(server: &mut Server, seed: u64) {
             while let Ok(Some(_)) = connection.try_receive() {}
         }
     }
+    // The answers after a client has gone end its connection: mostly it stays until all is answered.
+    if rng.random_range(0..4) > 0 {
+        let last = Header {
+            id: LAST.into(),
+            ..header(command::VERSION, 0, 0)
+        };
+        let _ = connection.send(last, [&[], &[]], &[], TIMEOUT);
+        while let Ok(message) = connection.receive(TIMEOUT) {
+            if message.header.id.get() == LAST {
+                answered = true;
+                break;
+            }
+        }
+    }
     if rng.random_range(0..4) == 0 {
         let bytes: Vec<u8> = (0..rng.random_range(1..64)).map(|_| rng.random()).collect();
         let _ = (&socket).write_all(&bytes);
@@ -207,6 +226,7 @@ fn case(server: &mut Server, seed: u64) {
         "case {seed} ended the server; WEIR_FUZZ_SEED={seed} runs it again"
     );
     drop(good_client(server));
+    answered
 }
 
 /// A command with a body that could be good.
