@@ -60,7 +60,7 @@ impl Tail {
 /// The submission ring: the driver writes entries at the tail. The caller bounds what is in the ring.
 pub(crate) struct SqRing<M> {
     tail: Tail,
-    /// How often the tail went around, modulo 2^32, as of the last [`ring`](SqRing::ring).
+    /// How often the tail went around, modulo 2^32.
     rounds: u32,
     mask: u32,
     /// The tail the device was last told.
@@ -103,12 +103,22 @@ impl<M: Memory> SqRing<M> {
     #[inline]
     pub(crate) fn push(&mut self, entry: Entry) {
         self.tail.push(entry);
+        self.count_round();
     }
 
     /// See [`Tail::push_short`].
     #[inline]
     pub(crate) fn push_short(&mut self, word0: u64, prp: (u64, u64), slba: u64, word6: u64) {
         self.tail.push_short(word0, prp, slba, word6);
+        self.count_round();
+    }
+
+    /// After each push.
+    #[inline]
+    fn count_round(&mut self) {
+        if self.tail.next == self.tail.base {
+            self.rounds = self.rounds.wrapping_add(1);
+        }
     }
 
     #[inline]
@@ -116,9 +126,12 @@ impl<M: Memory> SqRing<M> {
         self.tail
     }
 
-    /// Puts back the copy that [`tail`](SqRing::tail) gave.
+    /// Puts back the copy that [`tail`](SqRing::tail) gave, with fewer entries pushed than the ring has.
     #[inline]
     pub(crate) fn put_tail(&mut self, tail: Tail) {
+        if tail.next < self.tail.next {
+            self.rounds = self.rounds.wrapping_add(1);
+        }
         self.tail.next = tail.next;
     }
 
@@ -135,9 +148,6 @@ impl<M: Memory> SqRing<M> {
         let tail = self.index();
         if tail != self.rung {
             fence(Ordering::Release);
-            if tail < self.rung {
-                self.rounds = self.rounds.wrapping_add(1);
-            }
             self.rung = tail;
             pci.write32(self.doorbell, tail);
         }
@@ -164,10 +174,9 @@ impl<M: Memory> SqRing<M> {
 
     /// Entries ever written, modulo 2^32.
     pub(crate) fn written(&self) -> u32 {
-        let tail = self.index();
-        // Since the last ring it can have gone around once, since it never passes the head.
-        let rounds = self.rounds.wrapping_add(u32::from(tail < self.rung));
-        rounds.wrapping_mul(self.mask + 1).wrapping_add(tail)
+        self.rounds
+            .wrapping_mul(self.mask + 1)
+            .wrapping_add(self.index())
     }
 
     /// Starts anew, as after a reset of the device.

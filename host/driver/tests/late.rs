@@ -93,3 +93,67 @@ fn a_lun_that_others_keep_from_tags_waits() {
         .collect();
     assert!(verdicts.contains(&Verdict::Aborted), "{verdicts:?}");
 }
+
+#[test]
+fn what_cannot_be_aborted_is_ended_by_a_reset() {
+    let (pci, mut c, q) = one_queue(1, 64, QueueConfig::default());
+    let mut queues = [q];
+    let mut watch = Watch::default();
+    pci.device().abortable = false;
+    pci.fault(Fault::Stuck);
+    let buffer = c.buffer(4096).unwrap();
+    let iova = buffer.iova();
+    queues[0].read(0, buffer, 0, 8, 5).unwrap();
+    queues[0].ring();
+    pci.relax();
+    let late = queues[0].outstanding().next().unwrap();
+    // The first look sees progress, since it was admitted; after that nothing moves.
+    assert!(matches!(
+        c.inquire(&late, &mut watch),
+        Ok(Verdict::Waiting(_))
+    ));
+    assert_eq!(c.inquire(&late, &mut watch), Ok(Verdict::NotAborted));
+    pci.heal();
+    let mut ended = Vec::new();
+    c.reset(&mut queues, |done| {
+        ended.push((done.user, done.status.code(), done.buffer.map(|b| b.iova())))
+    })
+    .unwrap();
+    assert_eq!(ended, [(5, StatusCode::ABORTED_BY_HOST, Some(iova))]);
+    let [mut q] = queues;
+    q.read(0, c.buffer(4096).unwrap(), 0, 8, 6).unwrap();
+    q.ring();
+    drain(&pci, &mut q, |done| {
+        assert_eq!((done.user, done.status.is_success()), (6, true))
+    });
+}
+
+#[test]
+fn a_card_that_is_pulled_out_is_an_error_and_its_memory_stays() {
+    let (pci, mut c, q) = one_queue(1, 64, QueueConfig::default());
+    let mut queues = [q];
+    let mut watch = Watch::default();
+    queues[0].read(0, c.buffer(4096).unwrap(), 0, 8, 5).unwrap();
+    pci.fault(Fault::Gone);
+    let allocations = pci.allocations();
+    queues[0].ring();
+    for _ in 0..10 {
+        pci.relax();
+        assert_eq!(queues[0].poll(|_| panic!("nothing completes")), Ok(0));
+    }
+    let late = queues[0].outstanding().next().unwrap();
+    let gone = |register| Err(Error::Gone { register });
+    assert_eq!(c.check(), gone("CSTS"));
+    assert_eq!(
+        c.inquire(&late, &mut watch),
+        Err(Error::Gone { register: "CSTS" })
+    );
+    assert_eq!(c.reset(&mut queues, |_| panic!("in flight")), gone("CC"));
+    let [q] = queues;
+    assert_eq!(
+        c.delete_queue(q, |_| panic!("in flight")),
+        gone("CSTS"),
+        "nothing says that the card will not write any more"
+    );
+    assert_eq!(pci.allocations(), allocations);
+}

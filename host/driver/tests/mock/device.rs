@@ -186,6 +186,17 @@ impl Device {
         None
     }
 
+    /// Tail of the submission queue `qid`, 0 when there is none.
+    pub fn sq_tail(&self, qid: u16) -> u16 {
+        self.sqs.get(&qid).map_or(0, |sq| sq.tail)
+    }
+
+    /// IOVA and entries of the completion queue `qid`.
+    pub fn cq_place(&self, qid: u16) -> (u64, u32) {
+        let cq = &self.cqs[&qid];
+        (cq.base, cq.entries.into())
+    }
+
     pub fn dma_read(&mut self, iova: u64, out: &mut [u8]) -> bool {
         let Some(ptr) = self.reach(iova, out.len()) else {
             return false;
