@@ -8,7 +8,7 @@ mod watch;
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use weir_driver::backend::{Bdf, Device, DeviceError, KernelNvme, Sysfs};
 use weir_driver::nvme::feature::Fairness;
@@ -112,11 +112,27 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             return beside(KernelNvme::open(&bdf).map_err(opening)?);
         }
     }
-    match Device::open(device).map_err(opening)? {
+    match open(device).map_err(opening)? {
         Device::Vfio(pci) => own(pci, act),
         Device::VfioUser(pci) => own(pci, act),
     }
 }
+
+/// Opens a device that weir drives itself; a server takes a moment to reset its card behind the client before.
+fn open(name: &str) -> Result<Device, DeviceError> {
+    let start = Instant::now();
+    loop {
+        match Device::open(name) {
+            Err(DeviceError::Served { .. }) if start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// How long a served device may be another's.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Who drives the controller.
 struct Holder {
@@ -261,9 +277,9 @@ fn failed(error: Error) -> Failure {
 /// A device that cannot be opened, and what to do about one that another process has.
 fn opening(error: DeviceError) -> Failure {
     let hint = match error {
-        DeviceError::InUse { .. } => {
-            "; a controller has one driver: ask the process that has it, or end it. A controller that Linux's nvme \
-             driver has (`weir unbind`) can be asked and set while it does I/O"
+        DeviceError::InUse { .. } | DeviceError::Served { .. } => {
+            "; a controller has one driver, and only that can ask and set it: end that process first. One that Linux's \
+             nvme driver has can be asked and set while it does I/O"
         }
         _ => "",
     };

@@ -3,6 +3,7 @@
 //!
 //! `WEIR_FUZZ_SEED=n` runs one case of the random messages; `WEIR_FUZZ_SECONDS=s` goes on with new ones (`make fuzz`).
 
+mod lun;
 mod messages;
 mod server;
 

@@ -8,12 +8,14 @@ mod common;
 use common::{Args, Failure, fail};
 use std::thread;
 use weir_driver::backend::Device;
+use weir_driver::nvme::registers::{ALL_ONES, offset};
 use weir_driver::{Buffer, Controller, Lun, Op, Options, Pci, Queue, QueueConfig};
 
 const DEPTH: usize = 16;
 const BYTES: usize = 16 << 10;
-/// How long nothing may complete: simulated cards are slow.
-const LIMIT_NS: u64 = 60_000_000_000;
+/// How many seconds nothing may complete: simulated cards are slow.
+const PATIENCE: u32 = 60;
+const SECOND_NS: u64 = 1_000_000_000;
 
 fn main() -> Result<(), Failure> {
     let mut args = Args::new();
@@ -93,7 +95,8 @@ fn pass<P: Pci>(
     seed: u64,
 ) -> Result<(), Failure> {
     let count = luns.len() as u64;
-    let (mut next, mut done, mut deadline) = (0, 0, pci.now_ns() + LIMIT_NS);
+    let (mut next, mut done) = (0, 0);
+    let (mut look, mut idle) = (pci.now_ns() + SECOND_NS, 0);
     // What an I/O's number means: LUN, first block, blocks.
     let place = |io: u64| {
         let lun = &luns[(io % count) as usize];
@@ -132,12 +135,14 @@ fn pass<P: Pci>(
         }
         done += got as u64;
         if got > 0 {
-            deadline = pci.now_ns() + LIMIT_NS;
-        } else if !queue.wait(deadline) || pci.now_ns() >= deadline {
-            return fail(format!(
-                "nothing completed within {} s",
-                LIMIT_NS / 1_000_000_000
-            ));
+            (look, idle) = (pci.now_ns() + SECOND_NS, 0);
+        } else if !queue.wait(look) || pci.now_ns() >= look {
+            (look, idle) = (pci.now_ns() + SECOND_NS, idle + 1);
+            if pci.read32(offset::CSTS) == ALL_ONES {
+                return fail("CSTS reads all ones: the device is gone");
+            } else if idle == PATIENCE {
+                return fail(format!("nothing completed within {PATIENCE} s"));
+            }
         }
     }
     Ok(())
