@@ -9,13 +9,14 @@
 //! Without valgrind the loop is only run, and the bench says how to get it.
 #![allow(unsafe_code)]
 
+#[path = "callgrind.rs"]
+mod callgrind;
 #[path = "../tests/mock/mod.rs"]
 mod mock;
 
 use mock::{MockMemory, MockPci};
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::process::Command;
 use weir_driver::nvme::registers::{BAR0_SIZE, offset};
 use weir_driver::{
     AllocError, Buffer, Completed, Controller, Options, Pci, Queue, QueueConfig, Rejected,
@@ -209,55 +210,17 @@ fn run(depth: u32, rounds: u64) {
     controller.delete_queue(rig.queue, |_| ()).expect("delete");
 }
 
-/// Runs `depth` under callgrind: instructions by source function, an I/O.
-fn count(depth: u32, rounds: u64, out: &std::path::Path) -> Option<BTreeMap<String, f64>> {
-    let exe = std::env::current_exe().ok()?;
-    let status = Command::new("valgrind")
-        .args([
-            "--tool=callgrind",
-            "-q",
-            "--dump-instr=yes",
-            "--compress-pos=no",
-            "--compress-strings=no",
-        ])
-        .args([
-            "--collect-atstart=no",
-            "--toggle-collect=weir_host_*",
-            "--toggle-collect=weir_device",
-        ])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(&exe)
-        .args(["--run", &depth.to_string(), &rounds.to_string()])
-        .status();
-    match status {
-        Ok(status) if status.success() => {}
-        Ok(status) => panic!("valgrind: {status}"),
-        Err(_) => return None,
-    }
-    let text = std::fs::read_to_string(out).expect("callgrind's output");
-    let symbols = addr2line::Loader::new(&exe).expect("debug information");
+/// Instructions by source function, a read, of `rounds` rounds of `depth` reads. `None` without valgrind.
+fn count(depth: u32, rounds: u64) -> Option<BTreeMap<String, f64>> {
+    let args = ["--run".to_owned(), depth.to_string(), rounds.to_string()];
+    let counted = callgrind::count(&args, &["weir_host_*", "weir_device"])?;
+    let exe = std::env::current_exe().expect("this program's path");
+    let symbols = addr2line::Loader::new(exe).expect("debug information");
     let mut steps = BTreeMap::new();
-    let mut skip = false;
-    for line in text.lines() {
-        if line.starts_with("calls=") {
-            // The line after it is the callee's cost, which its own lines give too.
-            skip = true;
-            continue;
-        }
-        let Some(rest) = line.strip_prefix("0x") else {
-            continue;
-        };
-        if std::mem::take(&mut skip) {
-            continue;
-        }
-        let mut fields = rest.split(' ');
-        let address = fields.next().and_then(|a| u64::from_str_radix(a, 16).ok());
-        let cost: Option<u64> = fields.nth(1).and_then(|c| c.parse().ok());
-        let (Some(address), Some(cost)) = (address, cost) else {
-            panic!("callgrind's output has changed: {line}");
-        };
-        let step = step(&symbols, address);
-        *steps.entry(step).or_default() += cost as f64 / (rounds * u64::from(depth)) as f64;
+    for instruction in counted {
+        let step = step(&symbols, instruction.address);
+        let reads = (rounds * u64::from(depth)) as f64;
+        *steps.entry(step).or_default() += instruction.times as f64 / reads;
     }
     Some(steps)
 }
@@ -272,12 +235,11 @@ fn step(symbols: &addr2line::Loader, address: u64) -> String {
         };
         let function = function.demangle().unwrap_or_default().into_owned();
         let file = frame.location.and_then(|l| l.file).unwrap_or("");
-        let short = |f: &str| {
-            let f = f.split("::h").next().unwrap_or(f);
-            f.replace("weir_driver::", "")
-        };
+        // Without what it is generic over.
+        let short = |f: &str| f.split('<').next().unwrap_or(f).to_owned();
         if file.contains("driver/src") {
-            return short(&function);
+            let file = file.rsplit('/').next().unwrap_or(file);
+            return format!("{} ({file})", short(&function));
         }
         if file.contains("hot_path.rs") {
             name = short(&function);
@@ -297,25 +259,19 @@ fn main() {
             rounds.parse().expect("rounds"),
         );
     }
-    let directory = tempfile::tempdir().expect("a temporary directory");
     println!("host instructions a 4 KiB read, the loop that calls the driver included");
     for depth in [1, 4, 32] {
         let rounds = 2048 / u64::from(depth);
-        let out = directory.path().join(format!("callgrind.{depth}"));
-        let Some(steps) = count(depth, rounds, &out) else {
+        let Some(steps) = count(depth, rounds) else {
             run(depth, rounds);
-            println!(
-                "depth {depth}: ran, not counted: needs valgrind (Debian: apt-get install valgrind)"
-            );
+            println!("{depth:2} a doorbell: ran, {}", callgrind::NEEDS);
             continue;
         };
         println!("{depth:2} a doorbell: {:6.1}", steps.values().sum::<f64>());
-        if std::env::var_os("STEPS").is_some() {
-            let mut rows: Vec<_> = steps.into_iter().collect();
-            rows.sort_by(|a, b| b.1.total_cmp(&a.1));
-            for (step, cost) in rows {
-                println!("    {cost:6.2}  {step}");
-            }
+        let mut rows: Vec<_> = steps.into_iter().collect();
+        rows.sort_by(|a, b| b.1.total_cmp(&a.1));
+        for (step, cost) in rows.iter().filter(|row| row.1 >= 0.5) {
+            println!("    {cost:6.2}  {step}");
         }
     }
 }
