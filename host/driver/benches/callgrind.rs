@@ -4,10 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
-/// An instruction of this program.
+/// An instruction that was executed.
 pub struct Counted {
-    /// Its address in the program's file.
-    pub address: u64,
+    /// Its address in the program's file; `None` when it is a library's.
+    pub address: Option<u64>,
     /// How often it was executed.
     pub times: u64,
 }
@@ -38,15 +38,17 @@ pub fn count(args: &[String], toggles: &[&str]) -> Option<Vec<Counted>> {
         Ok(status) => assert!(status.success(), "valgrind: {status}"),
         Err(_) => return None,
     }
-    Some(read(&out))
+    Some(read(&out, &exe))
 }
 
-fn read(out: &Path) -> Vec<Counted> {
+fn read(out: &Path, exe: &Path) -> Vec<Counted> {
     let text = std::fs::read_to_string(out).expect("callgrind's output");
     let mut counted = Vec::new();
-    let mut callee = false;
+    let (mut callee, mut own) = (false, false);
     for line in text.lines() {
-        if line.starts_with("calls=") {
+        if let Some(object) = line.strip_prefix("ob=") {
+            own = Path::new(object) == exe;
+        } else if line.starts_with("calls=") {
             // The line after it is the callee's cost, which its own lines give too.
             callee = true;
         } else if let Some(rest) = line.strip_prefix("0x")
@@ -58,7 +60,10 @@ fn read(out: &Path) -> Vec<Counted> {
             let (Some(Ok(address)), Some(Ok(times))) = (address, times) else {
                 panic!("callgrind's output is not as it was: {line}");
             };
-            counted.push(Counted { address, times });
+            counted.push(Counted {
+                address: own.then_some(address),
+                times,
+            });
         }
     }
     counted

@@ -218,7 +218,10 @@ fn count(depth: u32, rounds: u64) -> Option<BTreeMap<String, f64>> {
     let symbols = addr2line::Loader::new(exe).expect("debug information");
     let mut steps = BTreeMap::new();
     for instruction in counted {
-        let step = step(&symbols, instruction.address);
+        let step = match instruction.address {
+            Some(address) => step(&symbols, address),
+            None => "libraries".to_owned(),
+        };
         let reads = (rounds * u64::from(depth)) as f64;
         *steps.entry(step).or_default() += instruction.times as f64 / reads;
     }

@@ -197,6 +197,16 @@ impl Device {
         (cq.base, cq.entries.into())
     }
 
+    /// Where the rings of a submission and a completion queue lie in this process, and their entries.
+    pub fn rings(&mut self, sqid: u16, cqid: u16) -> ((*mut u8, u32), (*mut u8, u32)) {
+        let (sq, sq_entries) = (self.sqs[&sqid].base, u32::from(self.sqs[&sqid].entries));
+        let (cq, cq_entries) = self.cq_place(cqid);
+        let mut reach = |iova, bytes| self.reach(iova, bytes).expect("a ring in memory");
+        let sq = reach(sq, sq_entries as usize * Command::SIZE);
+        let cq = reach(cq, cq_entries as usize * Completion::SIZE);
+        ((sq, sq_entries), (cq, cq_entries))
+    }
+
     pub fn dma_read(&mut self, iova: u64, out: &mut [u8]) -> bool {
         let Some(ptr) = self.reach(iova, out.len()) else {
             return false;
