@@ -18,9 +18,7 @@ use mock::{MockMemory, MockPci};
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use weir_driver::nvme::registers::{BAR0_SIZE, offset};
-use weir_driver::{
-    AllocError, Buffer, Completed, Controller, Options, Pci, Queue, QueueConfig, Rejected,
-};
+use weir_driver::{AllocError, Buffer, Controller, Options, Pci, Queue, QueueConfig, Rejected};
 
 /// No register write is pending.
 const NOTHING: u32 = u32::MAX;
@@ -120,25 +118,26 @@ extern "C" fn weir_host_one(rig: &mut Rig, rounds: u64) {
     let Some(mut buffer) = rig.buffers.pop() else {
         return;
     };
-    for round in 0..rounds {
-        if let Err(rejected) = rig.queue.read(0, buffer, round & 511, rig.blocks, round) {
+    let (blocks, mut slba, mut errors) = (rig.blocks, 0, 0);
+    for _ in 0..rounds {
+        if let Err(rejected) = rig.queue.read(0, buffer, slba, blocks, slba) {
             return fail(&rejected.reason);
         }
         rig.queue.ring();
+        slba = (slba + u64::from(blocks)) & 4095;
         weir_device(&rig.pci);
-        match rig.queue.poll_one() {
-            Ok(Some(Completed {
-                user,
-                status,
-                buffer: Some(back),
-                ..
-            })) => {
-                rig.errors += u64::from(!status.is_success()) + (user ^ round);
-                buffer = back;
-            }
-            other => return fail(&other),
-        }
+        let done = match rig.queue.poll_one() {
+            Ok(Some(done)) => done,
+            Ok(None) => return fail(&"no completion"),
+            Err(error) => return fail(&error),
+        };
+        errors += u64::from(!done.status.is_success());
+        buffer = match done.buffer {
+            Some(buffer) => buffer,
+            None => return fail(&"no buffer"),
+        };
     }
+    rig.errors += errors;
     rig.buffers.push(buffer);
 }
 
@@ -152,8 +151,8 @@ extern "C" fn weir_host_batches(rig: &mut Rig, rounds: u64, depth: u32) {
     for _ in 0..rounds {
         let put = rig.queue.batch(lun, |batch| {
             while let Some(buffer) = buffers.pop() {
-                batch.read(buffer, slba & 4095, blocks, slba)?;
-                slba += u64::from(blocks);
+                batch.read(buffer, slba, blocks, slba)?;
+                slba = (slba + u64::from(blocks)) & 4095;
             }
             Ok::<_, Rejected<_>>(())
         });
@@ -163,13 +162,15 @@ extern "C" fn weir_host_batches(rig: &mut Rig, rounds: u64, depth: u32) {
         rig.queue.ring();
         weir_device(&rig.pci);
         let result = rig.queue.poll(|done| {
-            errors += u64::from(!done.status.is_success()) + (done.user >> 32);
+            errors += u64::from(!done.status.is_success());
             if let Some(buffer) = done.buffer {
                 buffers.push(buffer);
             }
         });
-        if result != Ok(depth as usize) {
-            return fail(&result);
+        match result {
+            Ok(count) if count == depth as usize => {}
+            Ok(count) => return fail(&count),
+            Err(error) => return fail(&error),
         }
     }
     rig.errors += errors;

@@ -273,10 +273,17 @@ impl Cursor {
         // SAFETY: one past an entry of the ring is at most `end`.
         self.next = unsafe { self.next.add(1) };
         if self.next == self.end {
-            self.next = self.base;
-            self.phase ^= PHASE;
+            (self.next, self.phase) = wrapped(self.base, self.phase);
         }
     }
+}
+
+/// The cursor's next entry and phase tag past the end. A function, so that the way around it is a branch that is hardly
+/// ever taken, and not computed each time.
+#[cold]
+#[inline(never)]
+fn wrapped(base: *mut Completion, phase: u64) -> (*mut Completion, u64) {
+    (base, phase ^ PHASE)
 }
 
 /// The completion ring: the device writes entries, the phase tag says which are new.
