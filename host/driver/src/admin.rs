@@ -184,7 +184,6 @@ impl<P: Pci> AdminQueue<P> {
                 .into());
             }
             self.cq.advance();
-            self.cq.note_read(1);
         }
         self.cq.acknowledge(&self.pci, 1);
         Ok(found)

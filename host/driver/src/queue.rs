@@ -5,8 +5,8 @@ use crate::memory::Buffer;
 use crate::pci::{AllocError, Pci};
 use crate::prp::PrpLists;
 use crate::request::{Completed, Op, Outstanding, QueueConfig, QueueError, Rejected, SubmitError};
-use crate::ring::{CqRing, Cursor, Look, SqRing, Tail};
-use crate::slots::{Ended, Free, OpenError, Run, Slots};
+use crate::ring::{CqRing, Look, SqRing, Tail};
+use crate::slots::{Ended, OpenError, Run, Slots};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
@@ -373,41 +373,20 @@ impl<P: Pci> Queue<P> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let mut reading = Reading {
-            cursor: self.cq.cursor(),
-            free: self.first.slots.free(),
-            read: 0,
-            queue: self,
-        };
-        let (mut count, mut head, mut stopped) = (0, None, Ok(()));
+        let (before, mut head) = (self.cq.read(), None);
         loop {
-            let look = reading.cursor.look();
-            let slots = &mut reading.queue.first.slots;
-            if let Some(ended) = slots.complete_to(&mut reading.free, look.tag()) {
+            let look = self.cq.look();
+            if let Some(ended) = self.first.slots.complete(look.tag()) {
                 head = Some(look.sq_head());
-                reading.read += 1;
-                reading.cursor.advance();
+                self.cq.advance();
                 done(completed(ended, 0, Status::SUCCESS, 0));
             } else if look.is_new() {
-                count += reading.end();
-                match reading.queue.unusual(look) {
-                    Ok(unusual) => {
-                        count += 1;
-                        reading.begin();
-                        done(unusual);
-                    }
-                    Err(error) => {
-                        stopped = Err(error);
-                        break;
-                    }
-                }
+                done(self.unusual(look)?);
             } else {
                 break;
             }
         }
-        count += reading.end();
-        drop(reading);
-        stopped?;
+        let count = self.cq.read().wrapping_sub(before);
         if count > 0 {
             self.finish(head)?;
         }
@@ -423,7 +402,6 @@ impl<P: Pci> Queue<P> {
         let look = self.cq.look();
         if let Some(ended) = self.first.slots.complete(look.tag()) {
             self.cq.advance();
-            self.cq.note_read(1);
             // A wrong head stops the queue; what completed with it has completed all the same.
             let _ = self.finish(Some(look.sq_head()));
             return Ok(Some(completed(ended, 0, Status::SUCCESS, 0)));
@@ -481,7 +459,6 @@ impl<P: Pci> Queue<P> {
         }
         let result = if raw { self.cq.result() } else { 0 };
         self.cq.advance();
-        self.cq.note_read(1);
         Ok(completed(ended, index, look.status(), result))
     }
 
@@ -666,38 +643,6 @@ impl<P: Pci> Drop for Queue<P> {
             sq.slots.leak();
             sq.lists.leak();
         }
-    }
-}
-
-/// A poll of a queue: what it changes with each completion, in registers. Put back when it ends, by a panic too.
-struct Reading<'q, P: Pci> {
-    queue: &'q mut Queue<P>,
-    cursor: Cursor,
-    free: Free,
-    /// Entries read that the queue does not know of yet.
-    read: u32,
-}
-
-impl<P: Pci> Reading<'_, P> {
-    fn begin(&mut self) {
-        self.cursor = self.queue.cq.cursor();
-        self.free = self.queue.first.slots.free();
-    }
-
-    /// Puts everything back; returns the entries that the queue did not know of.
-    #[inline]
-    fn end(&mut self) -> u32 {
-        self.queue.cq.put_cursor(self.cursor);
-        self.queue.first.slots.put_free(self.free);
-        self.queue.cq.note_read(self.read);
-        std::mem::take(&mut self.read)
-    }
-}
-
-impl<P: Pci> Drop for Reading<'_, P> {
-    #[inline]
-    fn drop(&mut self) {
-        self.end();
     }
 }
 

@@ -239,46 +239,7 @@ impl Look {
     }
 }
 
-/// The head of a completion ring.
-///
-/// A copy of it that has advanced must be [put](CqRing::put_cursor) back before the ring is used otherwise.
-#[derive(Clone, Copy)]
-pub(crate) struct Cursor {
-    base: *mut Completion,
-    /// One past the last entry.
-    end: *mut Completion,
-    /// The next entry to read.
-    next: *mut Completion,
-    /// The phase tag of a new entry there: 0 or [`PHASE`].
-    phase: u64,
-}
-
-impl Cursor {
-    /// Looks at the entry at the head.
-    ///
-    /// One aligned load of dwords 3:2, which hold all but the result: writes of a device become visible in the order of
-    /// their addresses (PCIe 2.4.3), so that what comes with a new phase tag is new.
-    #[inline]
-    pub(crate) fn look(&self) -> Look {
-        // SAFETY: `next` is inside the ring and aligned as `base`, which is page-aligned; the device writes here, hence
-        // volatile.
-        let word = unsafe { self.next.cast::<u64>().add(1).read_volatile() };
-        Look(u64::from_le(word) ^ self.phase)
-    }
-
-    /// Goes past the entry at the head. What the device did before it wrote the entry is visible from here on.
-    #[inline]
-    pub(crate) fn advance(&mut self) {
-        fence(Ordering::Acquire);
-        // SAFETY: one past an entry of the ring is at most `end`.
-        self.next = unsafe { self.next.add(1) };
-        if self.next == self.end {
-            (self.next, self.phase) = wrapped(self.base, self.phase);
-        }
-    }
-}
-
-/// The cursor's next entry and phase tag past the end. A function, so that the way around it is a branch that is hardly
+/// The next entry and phase tag past the end. A function, so that the way around it is a branch that is hardly
 /// ever taken, and not computed each time.
 #[cold]
 #[inline(never)]
@@ -288,7 +249,13 @@ fn wrapped(base: *mut Completion, phase: u64) -> (*mut Completion, u64) {
 
 /// The completion ring: the device writes entries, the phase tag says which are new.
 pub(crate) struct CqRing<M> {
-    cursor: Cursor,
+    base: *mut Completion,
+    /// One past the last entry.
+    end: *mut Completion,
+    /// The next entry to read.
+    next: *mut Completion,
+    /// The phase tag of a new entry there: 0 or [`PHASE`].
+    phase: u64,
     mask: u32,
     /// Entries ever read, modulo 2^32.
     read: u32,
@@ -310,13 +277,11 @@ impl<M: Memory> CqRing<M> {
         assert!(entries.is_power_of_two() && memory.len() >= entries as usize * Completion::SIZE);
         let base: *mut Completion = memory.ptr().as_ptr().cast();
         CqRing {
-            cursor: Cursor {
-                base,
-                // SAFETY: the memory has room for all entries.
-                end: unsafe { base.add(entries as usize) },
-                next: base,
-                phase: PHASE,
-            },
+            base,
+            // SAFETY: the memory has room for all entries.
+            end: unsafe { base.add(entries as usize) },
+            next: base,
+            phase: PHASE,
             mask: entries - 1,
             read: 0,
             told: 0,
@@ -325,21 +290,16 @@ impl<M: Memory> CqRing<M> {
         }
     }
 
-    #[inline]
-    pub(crate) fn cursor(&self) -> Cursor {
-        self.cursor
-    }
-
-    /// Puts back the copy that [`cursor`](CqRing::cursor) gave.
-    #[inline]
-    pub(crate) fn put_cursor(&mut self, cursor: Cursor) {
-        (self.cursor.next, self.cursor.phase) = (cursor.next, cursor.phase);
-    }
-
-    /// See [`Cursor::look`].
+    /// Looks at the entry at the head.
+    ///
+    /// One aligned load of dwords 3:2, which hold all but the result: writes of a device become visible in the order of
+    /// their addresses (PCIe 2.4.3), so that what comes with a new phase tag is new.
     #[inline]
     pub(crate) fn look(&self) -> Look {
-        self.cursor.look()
+        // SAFETY: `next` is inside the ring and aligned as `base`, which is page-aligned; the device writes here, hence
+        // volatile.
+        let word = unsafe { self.next.cast::<u64>().add(1).read_volatile() };
+        Look(u64::from_le(word) ^ self.phase)
     }
 
     /// Dword 0 of the entry at the head, which must be new.
@@ -347,19 +307,19 @@ impl<M: Memory> CqRing<M> {
     pub(crate) fn result(&self) -> u32 {
         fence(Ordering::Acquire);
         // SAFETY: as in `look`.
-        u32::from_le(unsafe { self.cursor.next.cast::<u32>().read_volatile() })
+        u32::from_le(unsafe { self.next.cast::<u32>().read_volatile() })
     }
 
-    /// See [`Cursor::advance`].
+    /// Goes past the entry at the head. What the device did before it wrote the entry is visible from here on.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        self.cursor.advance();
-    }
-
-    /// Counts `count` entries as read.
-    #[inline]
-    pub(crate) fn note_read(&mut self, count: u32) {
-        self.read = self.read.wrapping_add(count);
+        fence(Ordering::Acquire);
+        self.read = self.read.wrapping_add(1);
+        // SAFETY: one past an entry of the ring is at most `end`.
+        self.next = unsafe { self.next.add(1) };
+        if self.next == self.end {
+            (self.next, self.phase) = wrapped(self.base, self.phase);
+        }
     }
 
     /// Tells the device what was read, once at least `batch` entries were since it was last told.
@@ -371,7 +331,7 @@ impl<M: Memory> CqRing<M> {
         }
     }
 
-    /// Entries ever read, modulo 2^32, as [`note_read`](CqRing::note_read) was told.
+    /// Entries ever read, modulo 2^32.
     pub(crate) fn read(&self) -> u32 {
         self.read
     }
@@ -380,21 +340,16 @@ impl<M: Memory> CqRing<M> {
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         // SAFETY: both point into the ring, `next` not before `base`.
-        unsafe { self.cursor.next.offset_from_unsigned(self.cursor.base) as u32 }
+        unsafe { self.next.offset_from_unsigned(self.base) as u32 }
     }
 
     /// Starts anew, as after a reset of the device: clears the phase tags.
     pub(crate) fn restart(&mut self) {
         for i in 0..=self.mask as usize {
             // SAFETY: `i` is below the ring's size.
-            unsafe {
-                self.cursor
-                    .base
-                    .add(i)
-                    .write_volatile(Completion::default())
-            };
+            unsafe { self.base.add(i).write_volatile(Completion::default()) };
         }
-        (self.cursor.next, self.cursor.phase) = (self.cursor.base, PHASE);
+        (self.next, self.phase) = (self.base, PHASE);
         (self.read, self.told) = (0, 0);
     }
 

@@ -114,14 +114,6 @@ pub(crate) struct Ended<M> {
     pub(crate) buffer: Option<Buffer<M>>,
 }
 
-/// The first free slot and how many are spare. A copy that a completion has changed must be put back before the slots are
-/// used otherwise.
-#[derive(Clone, Copy)]
-pub(crate) struct Free {
-    next: u64,
-    spare: u32,
-}
-
 /// Commands of one LUN that are put in one after another: what they share, taken out of the tables. It must be given
 /// back to [`Slots::close_run`] before anything else is done with the slots.
 pub(crate) struct Run {
@@ -408,46 +400,23 @@ impl<M: Memory> Slots<M> {
     /// is in flight.
     #[inline]
     pub(crate) fn complete(&mut self, tag: u64) -> Option<Ended<M>> {
-        let mut free = self.free();
-        let ended = self.complete_to(&mut free, tag);
-        self.put_free(free);
-        ended
-    }
-
-    /// As [`complete`](Slots::complete), with what is free in a copy.
-    #[inline]
-    pub(crate) fn complete_to(&mut self, free: &mut Free, tag: u64) -> Option<Ended<M>> {
         let slot = self.slots.at_bit::<CID>(tag);
         if slot.tag != tag {
             return None;
         }
-        slot.tag = free.next;
-        free.next = (tag + self.generation) & TAG_MASK;
+        slot.tag = self.next;
+        self.next = (tag + self.generation) & TAG_MASK;
         let row = self.luns.at(slot.lun as usize);
         row.in_flight -= 1;
         // The last command of a LUN gives back the slot kept for it, any other a spare one.
         if row.in_flight != 0 {
-            free.spare += 1;
+            self.spare += 1;
         }
         Some(Ended {
             user: slot.user,
             lun: slot.lun,
             buffer: slot.buffer.take(),
         })
-    }
-
-    #[inline]
-    pub(crate) fn free(&self) -> Free {
-        Free {
-            next: self.next,
-            spare: self.spare,
-        }
-    }
-
-    /// Puts back the copy that [`free`](Slots::free) gave.
-    #[inline]
-    pub(crate) fn put_free(&mut self, free: Free) {
-        (self.next, self.spare) = (free.next, free.spare);
     }
 
     /// As [`complete`](Slots::complete), for every command; true for one of `submit_raw`.
