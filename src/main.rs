@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod bind;
+mod export;
 mod lun;
 mod options;
 mod regs;
@@ -32,6 +33,8 @@ enum Command {
     Serve(Box<serve::Args>),
     /// Writes the card's Verilog, a file a module.
     Rtl(rtl::Args),
+    /// Exports LUNs to programs that know nothing of NVMe.
+    Export(export::Args),
     /// Prints the card's registers, features and logs.
     Regs(regs::Args),
     /// LUNs of a controller: their depths, weights and live statistics.
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::Rtl(args) => rtl::run(&args),
         Command::Regs(args) => regs::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Lun(args) => lun::run(&args),
         Command::Bind(args) => bind::bind(&args),
         Command::Unbind(args) => bind::unbind(&args),

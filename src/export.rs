@@ -1,0 +1,119 @@
+//! `weir export`: LUNs for programs that know nothing of NVMe.
+//!
+//! NBD is served by nbdkit with our plugin `libweir_nbd.so`, which cargo builds beside `weir`; this process becomes
+//! nbdkit, so that signals and exit status are its own.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use crate::Failure;
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    how: How,
+}
+
+#[derive(clap::Subcommand)]
+enum How {
+    /// Over NBD, on a Unix socket, each LUN under its name: lun0, lun1 and on. For fio, qemu, nbd-client; needs nbdkit.
+    Nbd(Nbd),
+}
+
+#[derive(clap::Args)]
+struct Nbd {
+    /// The controller: a PCI function bound to vfio-pci (0000:01:00.0), or vfio-user:PATH, the socket of `weir serve`.
+    #[arg(long, value_name = "DEVICE")]
+    device: String,
+    /// Where NBD clients connect: a Unix socket, made here and removed at the end.
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+    /// The LUN that the empty export name means.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    lun: u32,
+}
+
+/// Serves until it is interrupted.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    match &args.how {
+        How::Nbd(nbd) => serve_nbd(nbd).map_err(Failure::Usage),
+    }
+}
+
+/// Where the plugin is, when not beside `weir`.
+const PLUGIN: &str = "WEIR_NBD_PLUGIN";
+
+fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
+    let plugin = plugin()?;
+    free(&nbd.socket)?;
+    println!(
+        "exporting {} over NBD: nbd+unix:///lun0?socket={} and further LUNs likewise; SIGINT or SIGTERM ends it",
+        nbd.device,
+        nbd.socket.display()
+    );
+    // Returns only when nbdkit cannot be started.
+    let error = Command::new("nbdkit")
+        .args(["--foreground", "--unix"])
+        .arg(&nbd.socket)
+        .arg("--filter=blocksize-policy")
+        .arg(&plugin)
+        .arg(format!("device={}", nbd.device))
+        .arg(format!("lun={}", nbd.lun))
+        .args(["blocksize-minimum=512", "blocksize-preferred=4096"])
+        .args(["blocksize-maximum=32M", "blocksize-error-policy=error"])
+        .exec();
+    Err(match error.kind() {
+        ErrorKind::NotFound => {
+            "nbdkit is not there: install it (apt-get install nbdkit), version 1.32 or later"
+                .to_owned()
+        }
+        _ => format!("cannot start nbdkit: {error}"),
+    })
+}
+
+/// The plugin's file.
+fn plugin() -> Result<PathBuf, String> {
+    if let Some(path) = env::var_os(PLUGIN) {
+        let path = PathBuf::from(path);
+        return match path.is_file() {
+            true => Ok(path),
+            false => Err(format!("{PLUGIN}: there is no file {}", path.display())),
+        };
+    }
+    let weir = env::current_exe().map_err(|error| format!("where this program is: {error}"))?;
+    let beside = weir.with_file_name("libweir_nbd.so");
+    match beside.is_file() {
+        true => Ok(beside),
+        false => Err(format!(
+            "{} is not there: build it with `cargo build --release -p weir-nbd`, or set {PLUGIN} to where it is",
+            beside.display()
+        )),
+    }
+}
+
+/// Sees that nobody serves at `path`; removes what a killed server left there.
+fn free(path: &Path) -> Result<(), String> {
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    if !found.file_type().is_socket() {
+        return Err(format!(
+            "{}: there is a file that is no socket; choose another --socket",
+            path.display()
+        ));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
+            .map_err(|error| format!("{}: cannot be removed: {error}", path.display())),
+        _ => Err(format!(
+            "{}: an export is served there; end it, or choose another --socket",
+            path.display()
+        )),
+    }
+}
