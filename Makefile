@@ -1,6 +1,6 @@
 # The commands of the project; `make help` lists them. Everything is built by cargo; scripts/setup brings the tools.
 
-.PHONY: sim test guest-test bench clean distclean help
+.PHONY: sim test guest-test fio fuzz bench clean distclean help
 .DEFAULT_GOAL := help
 
 sim: ## Set up, build, and run jobs/demo.fio on the simulated card
@@ -10,6 +10,7 @@ sim: ## Set up, build, and run jobs/demo.fio on the simulated card
 
 test: ## Set up (proof tools too), then format check, clippy and all tests
 	scripts/setup formal
+	scripts/setup-fio
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace --no-fail-fast
@@ -18,6 +19,19 @@ guest-test: ## Fetch the guest (once), then the tests under QEMU: Linux's nvme d
 	scripts/setup
 	scripts/setup-guest
 	cargo test --locked --test guest -- --ignored --test-threads 1 own
+
+fio: ## Real fio on the host, over NBD, on the simulated card: fio's output and the card's statistics
+	scripts/setup
+	scripts/setup-fio
+	cargo build --locked --release
+	scripts/fio-on-card
+
+FUZZ_TIME ?= 600
+fuzz: ## Random messages, commands and completions, FUZZ_TIME seconds each (600)
+	scripts/setup
+	WEIR_FUZZ_SECONDS=$(FUZZ_TIME) cargo test --locked --test serve random_messages -- --nocapture
+	WEIR_FUZZ_SECONDS=$(FUZZ_TIME) cargo test --locked --test fuzz_commands -- --nocapture
+	WEIR_FUZZ_SECONDS=$(FUZZ_TIME) cargo test --locked --package weir-driver --test fuzz -- --nocapture
 
 bench: ## The benchmarks whose figures the README gives
 	scripts/setup formal

@@ -5,7 +5,8 @@
 //! Never undefined behaviour, no panic, no command reported twice, no buffer freed or given back while its command is in
 //! flight. What the driver accepts is checked against a model that knows what is in flight by tag.
 //!
-//! `WEIR_FUZZ_CASES` is how many seeds are tried, `WEIR_FUZZ_SEED` the first of them. A failure prints its seed.
+//! `WEIR_FUZZ_SEED=n` runs the one case of that seed; `WEIR_FUZZ_SECONDS=s` goes on with new seeds for that long
+//! (`make fuzz`). A failure prints its seed.
 
 mod mock;
 
@@ -281,34 +282,31 @@ fn case(seed: u64, totals: &mut Totals) {
     assert_eq!(pci.allocations(), 0);
 }
 
+/// Cases of a short run.
+const SHORT: u64 = 300;
+
 #[test]
 fn random_completions_to_the_driver() {
-    let number = |name: &str, default| match std::env::var(name) {
-        Ok(text) => text
-            .parse()
-            .unwrap_or_else(|e| panic!("{name}={text}: {e}")),
-        Err(_) => default,
-    };
-    let (cases, first) = (
-        number("WEIR_FUZZ_CASES", 300u64),
-        number("WEIR_FUZZ_SEED", 1u64),
-    );
+    let number = |name: &str| std::env::var(name).ok().map(|v| v.parse().expect(name));
     let mut totals = Totals::default();
-    for seed in first..first.saturating_add(cases) {
-        let result =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(seed, &mut totals)));
-        if let Err(panic) = result {
-            eprintln!("seed {seed}: replay with WEIR_FUZZ_SEED={seed} WEIR_FUZZ_CASES=1");
-            std::panic::resume_unwind(panic);
+    if let Some(seed) = number("WEIR_FUZZ_SEED") {
+        return case(seed, &mut totals);
+    }
+    let time = number("WEIR_FUZZ_SECONDS").map(Duration::from_secs);
+    let (start, mut cases) = (Instant::now(), 0);
+    while time.map_or(cases < SHORT, |time| start.elapsed() < time) {
+        let run = AssertUnwindSafe(|| case(cases, &mut totals));
+        if let Err(panic) = catch_unwind(run) {
+            eprintln!("case {cases} failed; WEIR_FUZZ_SEED={cases} runs it again");
+            resume_unwind(panic);
         }
+        cases += 1;
     }
     println!(
-        "{cases} cases from seed {first}: {} completed, {} of them with an error, {} resets, stopped: {:?}",
+        "{cases} cases: {} completed, {} of them with an error, {} resets, stopped: {:?}",
         totals.completed, totals.failed_status, totals.resets, totals.stopped
     );
     // The cases must reach what they are for.
-    if cases >= 300 {
-        assert!(totals.completed > 50 * cases && totals.failed_status > cases);
-        assert_eq!(totals.stopped.len(), 3, "{:?}", totals.stopped);
-    }
+    assert!(totals.completed > 50 * cases && totals.failed_status > cases);
+    assert_eq!(totals.stopped.len(), 3, "{:?}", totals.stopped);
 }

@@ -6,7 +6,8 @@ use std::thread::{self, JoinHandle};
 
 use weir_driver::backend::{Device, DeviceError};
 use weir_driver::nvme::StatusCode;
-use weir_driver::{Buffer, Controller, Error, Lun, Op, Options, Pci, Queue, QueueConfig};
+use weir_driver::nvme::log::LunStatistics;
+use weir_driver::{Admin, Buffer, Controller, Error, Lun, Op, Options, Pci, Queue, QueueConfig};
 
 use crate::worker::{Outcome, Request, work};
 
@@ -96,6 +97,9 @@ pub trait Luns: Send + Sync {
 
     /// Makes durable what was written to the LUN before.
     fn flush(&self, stream: usize, lun: u32) -> Result<(), IoError>;
+
+    /// What the card did for each LUN since it was opened; none when it is no Weir card, or lost.
+    fn statistics(&self) -> Vec<(u32, LunStatistics)>;
 }
 
 /// Opens the device of this name (see [`Device`]) and all its LUNs.
@@ -350,6 +354,15 @@ where
             }),
             Err(reason) => Err(IoError::Lost(reason)),
         }
+    }
+
+    fn statistics(&self) -> Vec<(u32, LunStatistics)> {
+        let mut controller = lock(&self.controller);
+        let Some(controller) = controller.as_mut().filter(|c| c.is_weir()) else {
+            return Vec::new();
+        };
+        let read = |lun: &Lun| Some((lun.index, controller.lun_statistics(lun.index).ok()?));
+        self.luns.iter().map_while(read).collect()
     }
 }
 

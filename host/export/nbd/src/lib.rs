@@ -51,6 +51,31 @@ fn io(result: std::result::Result<(), IoError>) -> Result<()> {
     })
 }
 
+/// The card's own statistics, for the log.
+fn report(luns: &dyn Luns) {
+    let statistics = luns.statistics();
+    if statistics.is_empty() {
+        return;
+    }
+    let head = [
+        "LUN",
+        "commands",
+        "peak",
+        "deferred: depth",
+        "tags",
+        "share",
+        "bytes",
+    ];
+    let [lun, commands, peak, depth, tags, share, bytes] = head;
+    eprintln!("the card, since the export began:");
+    eprintln!("{lun:>3} {commands:>10} {peak:>5} {depth:>16} {tags:>6} {share:>6} {bytes:>14}");
+    for (lun, s) in statistics.iter().filter(|(_, s)| s.admitted > 0) {
+        let (admitted, peak, bytes) = (s.admitted, s.peak, s.bytes);
+        let (depth, tags, share) = (s.deferred_depth, s.deferred_tags, s.deferred_share);
+        eprintln!("{lun:>3} {admitted:>10} {peak:>5} {depth:>16} {tags:>6} {share:>6} {bytes:>14}");
+    }
+}
+
 /// A connection.
 struct Connection {
     luns: Arc<dyn Luns>,
@@ -108,9 +133,11 @@ impl Server for Connection {
     }
 
     fn unload() {
-        // Dropped outside the lock: it ends what is in flight.
+        // Used and dropped outside the lock: dropping it ends what is in flight.
         let luns = state().luns.take();
-        drop(luns);
+        if let Some(luns) = luns {
+            report(luns.as_ref());
+        }
     }
 
     fn thread_model() -> Result<ThreadModel> {
