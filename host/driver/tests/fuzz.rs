@@ -12,6 +12,8 @@ mod mock;
 
 use mock::{MockMemory, MockPci, queue, start};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
 use weir_driver::nvme::{Command, Completion, NvmOpcode};
 use weir_driver::*;
 use zerocopy::IntoBytes;

@@ -38,6 +38,9 @@ pub(crate) struct Outcome<M> {
     pub(crate) status: Result<Status, String>,
 }
 
+/// Where an outcome goes.
+type Reply<P> = Sender<Outcome<<P as Pci>::Memory>>;
+
 /// Serves `requests` until their senders are gone and all is answered. The queue, unless the controller was lost.
 pub(crate) fn work<P: Pci>(
     pci: &P,
@@ -47,7 +50,7 @@ pub(crate) fn work<P: Pci>(
 ) -> Option<Queue<P>> {
     let mut backlog = VecDeque::new();
     // Who waits for a command, by its number.
-    let mut waiting: HashMap<u64, (usize, Sender<Outcome<P::Memory>>)> = HashMap::new();
+    let mut waiting = HashMap::<u64, (usize, Reply<P>)>::new();
     let (mut number, mut turns, mut inquiries) = (0u64, 0, 0);
     let (mut progress_ns, mut watch) = (pci.now_ns(), Watch::default());
     let lost = loop {
