@@ -320,7 +320,8 @@ impl AxiPorts {
     }
 }
 
-/// The card of `hdl/card` under Verilator.
+/// The card of `hdl/card` under Verilator, as [`crate::model::build`] builds it: an edge lets in the inputs of the cycle
+/// that begins. So [`Card::settle`] is the edge between the cycle before and its own, and one evaluation is all of a cycle.
 pub struct VerilatedCard {
     sim: Sim,
     rst: In,
@@ -387,7 +388,7 @@ impl Card for VerilatedCard {
             sim.set(self.msix_enable, inputs.signals.msix_enable);
             sim.set(self.msix_function_mask, inputs.signals.msix_function_mask);
         }
-        sim.eval();
+        sim.tick();
         self.bar0.get(sim, &mut outputs.bar0);
         self.plat.get(sim, &mut outputs.plat);
         self.host.get(sim, &mut outputs.host);
@@ -396,7 +397,7 @@ impl Card for VerilatedCard {
     }
 
     fn clock(&mut self) -> Result<(), CardError> {
-        self.sim.tick();
+        // An assertion of this cycle's edge fails when the next cycle begins, which the step after it reports.
         Ok(self.sim.check()?)
     }
 

@@ -29,6 +29,7 @@ pub mod config;
 pub mod device;
 pub mod fake;
 pub mod fio;
+mod held;
 pub mod host;
 pub mod link;
 pub mod lite;

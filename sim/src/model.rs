@@ -5,6 +5,7 @@ use weir_card::lun_engine::row;
 use weir_kit::Module;
 
 use crate::card::{CardError, VerilatedCard};
+use crate::held;
 
 /// How a card's model is built.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,9 +18,12 @@ pub struct ModelOptions {
     pub random_collisions: bool,
 }
 
-/// Builds the model of `module`, or finds it in the cache.
+/// Builds the model of `module` for a [`VerilatedCard`], its inputs registered (see `held.rs`), or finds it in the cache.
 pub fn build(module: &Module, options: ModelOptions) -> Result<Model, verilator_sys::Error> {
-    let mut spec = Spec::new(module.name(), module.files())
+    let (top, text) = held::top(module);
+    let mut files = module.files();
+    files.push((format!("{top}.v"), text));
+    let mut spec = Spec::new(top, files)
         .trace(options.trace)
         .watch(row::COUNTS);
     if !options.asserts {
