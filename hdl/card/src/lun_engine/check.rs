@@ -4,12 +4,12 @@
 use super::admit::Admission;
 use super::engine::Engine;
 use super::row::{Row, Rows};
+use crate::bitmap::check::{Contract, OFFER_WITHIN};
+use crate::keeper::Keeper;
 use weir_kit::*;
 
 /// Cards of more LUNs are built without these checks.
 const MOST_LUNS: u32 = 8;
-/// Longest time in cycles from a put to an offer of the work set, with nothing offered in between.
-const OFFER_WITHIN: u32 = 7;
 
 /// What is checked, beside the rows.
 pub(super) struct Scheduler<'a> {
@@ -38,13 +38,18 @@ pub(super) fn check(e: &Engine, t: &Scheduler) {
         let (p, clearing) = (&e.p, e.clearing);
         let lun_bits = e.c.lun_bits();
         comment("the work set, as put and taken");
-        let in_set = reg(e.c.luns, 0);
-        let unoffered = reg(4, 0);
-        when(in_set.any() & !p.work.valid, || {
-            unoffered.set(unoffered + 1)
-        })
-        .otherwise(|| unoffered.set(0));
-        assume("work_set_offers", unoffered.le(OFFER_WITHIN));
+        let work_set = Contract {
+            set: Keeper::Them,
+            bits: e.c.luns.max(2),
+            full: false,
+            clear: clearing,
+            put: t.put_valid,
+            put_index: t.put_lun,
+            take: &p.work,
+        };
+        let work = scope("work_set", || work_set.promises());
+        scope("work_set", || work_set.puts_what_is_out(&work));
+        let (in_set, unoffered) = (work.members, work.unoffered);
         let mut total = lit(0, e.c.depth_bits());
         let mut active_luns = lit(0, lun_bits + 1);
         let (mut agrees, mut queued_once, mut no_lost_wake_up) = (vec![], vec![], vec![]);
@@ -63,20 +68,12 @@ pub(super) fn check(e: &Engine, t: &Scheduler) {
             agrees.push(row.writes.le(row.in_flight) & row.in_flight.le(row.peak));
             total = total + row.in_flight;
             active_luns = active_luns + row.active().zext(lun_bits + 1);
-            when(put, || in_set.set_bits(l, lit(1, 1)));
-            let offered = p.work.valid & p.work.payload.eq(here);
-            when(offered & p.work.ready, || in_set.set_bits(l, lit(0, 1)));
-            assume(
-                &format!("work_offers_a_lun_that_was_put_{l}"),
-                !offered | listed,
-            );
         }
-        when(clearing, || in_set.set(0));
         p.work.assume_stable("work_set_keeps_its_offer");
         let put_alone = t.put_valid & !e.cur_valid & !p.work.valid;
         assert("what_is_put_is_not_next", clearing | !put_alone);
         if e.c.luns == 2 {
-            assert("one_of_two_is_at_hand", clearing | !in_set.all());
+            assert("one_of_two_is_at_hand", clearing | !in_set.trunc(2).all());
         }
         assert("eligible_means_queued", clearing | all_of(&no_lost_wake_up));
         assert("queued_means_in_one_place", clearing | all_of(&queued_once));

@@ -7,7 +7,9 @@ use super::admit::Admission;
 use super::engine::Engine;
 use super::row::{CqRow, Info, Link, QUANTUM_SHIFT, Row, Rows};
 use super::walker::Walk;
+use crate::bitmap::check::Contract;
 use crate::interfaces::Op;
+use crate::keeper::Keeper;
 use weir_kit::*;
 
 /// Larger cards are built without ghost owners.
@@ -191,15 +193,7 @@ fn neighbours(e: &Engine, ghosts: &[Ghost]) {
         "done_was_admitted",
         !p.done.valid | (as_admitted & !not_yet_sent),
     );
-    let owned: Vec<Sig> = ghosts
-        .iter()
-        .map(|g| g.holds_tag(e) & g.tag.eq(p.tag.payload))
-        .collect();
-    let kept = e.tag_valid & e.tag.eq(p.tag.payload);
-    assume(
-        "offered_tag_is_free",
-        !p.tag.valid | !(any_of(&owned) | kept),
-    );
+    tags(e, ghosts);
     let nothing_comes = !p.park.valid & !p.reject.valid;
     assume(
         "clear_only_while_empty",
@@ -207,6 +201,33 @@ fn neighbours(e: &Engine, ghosts: &[Ghost]) {
     );
     let ended_early = e.discarding & !p.discard & !e.held.none();
     assume("discard_until_empty", !ended_early);
+}
+
+/// The tag allocator: it offers what is in it, the engine gives back what is not, and every tag is in it, kept or held.
+#[hw]
+fn tags(e: &Engine, ghosts: &[Ghost]) {
+    let p = &e.p;
+    let allocator = Contract {
+        set: Keeper::Them,
+        bits: e.c.tags,
+        full: true,
+        clear: e.clearing,
+        put: p.tag_free.valid,
+        put_index: p.tag_free.index,
+        take: &p.tag,
+    };
+    scope("tags", || {
+        let free = allocator.promises();
+        allocator.puts_what_is_out(&free);
+        Keeper::Them.stable("keeps_its_offer", &p.tag);
+        for tag in 0..e.c.tags {
+            let holders = ghosts.iter().map(|g| g.holds_tag(e) & g.tag.eq(tag));
+            let kept = e.tag_valid & e.tag.eq(tag);
+            let places: Vec<Sig> = holders.chain([kept, free.members.bit(tag)]).collect();
+            let once = sum(&places, e.c.slot_bits() + 2).eq(1);
+            assert("a_tag_is_in_one_place", e.clearing | once);
+        }
+    });
 }
 
 /// Rows, CQ rows, links and the ghosts say the same.
