@@ -11,5 +11,6 @@
 //! What is assumed is a rule that simulation asserts on the neighbour: with `WEIR_ASSERT` every assumption is an assertion.
 
 mod bitmap;
+mod blocks;
 mod engine;
 mod sby;

@@ -38,6 +38,8 @@ const CONTEXTS: u32 = 4;
 const BURST: u32 = 8;
 /// Width of a number of entries, 0 to [`BURST`].
 const BURST_BITS: u32 = 4;
+/// Cards of more queues, the admin queue among them, are built without the counts of a proof.
+const MOST_QUEUES: u32 = 5;
 /// Entries in 4 KiB.
 const PAGE: u32 = 64;
 
@@ -526,6 +528,61 @@ fn body(c: &CardConfig, p: SqFetchPorts) {
     );
     let burst_end = (place + 1).eq(r_row.entries.zext(beat_bits(c)) << entry_shift);
     assume("last_is_the_last", !p.r_valid | p.r.last.eq(burst_end));
+    p.slot.assume_stable("slot_stable");
+    assume("clear_only_while_quiet", !p.clear | p.quiet);
+    let known = |valid: Sig, queue: Sig| !valid | queue.lt(queues);
+    assume(
+        "queues_exist",
+        known(p.release_valid, p.release_sq)
+            & known(p.sq_set.valid, p.sq_set.sq)
+            & known(p.doorbell.valid, p.doorbell.queue),
+    );
+    // A release is of a slot that went out; larger cards are built without these counts.
+    if queues <= MOST_QUEUES {
+        formal(|| {
+            for i in 1..queues {
+                let goes = p.entry.fire() & out_sq.eq(i);
+                let comes = p.release_valid & p.release_sq.eq(i);
+                let outside = reg(room_bits, 0);
+                outside.set(outside + goes.zext(room_bits) - comes.zext(room_bits));
+                when(p.clear, || outside.set(0));
+                assume(
+                    &format!("a_release_is_of_a_held_slot_{i}"),
+                    !comes | outside.any(),
+                );
+            }
+        });
+    }
+    assume(
+        "no_slot_is_the_admin_queues",
+        !p.release_valid | p.release_sq.any(),
+    );
+    assume("clear_only_while_quiet", !p.clear | p.quiet);
+    let known = |valid: Sig, queue: Sig| !valid | queue.lt(queues);
+    assume(
+        "queues_exist",
+        known(p.release_valid, p.release_sq)
+            & known(p.sq_set.valid, p.sq_set.sq)
+            & known(p.doorbell.valid, p.doorbell.queue),
+    );
+    let released_all = asked_table
+        .read_async(p.release_sq)
+        .eq(released_table.read_async(p.release_sq));
+    assume(
+        "a_release_is_of_a_held_slot",
+        !p.release_valid | (p.release_sq.any() & !released_all),
+    );
+    // What a burst's address and length say, and what a queue may hold.
+    let first = ar_addr.bits(6, 6).zext(8);
+    let burst = (ar_len.zext(9) + 1) >> entry_shift;
+    assert(
+        "a_burst_stays_in_its_page",
+        !ar_valid | (first + burst.trunc(8)).le(PAGE),
+    );
+    assert(
+        "a_queue_holds_at_most_its_entries",
+        !forming | (asked_table.read_async(row) - released_table.read_async(row)).le(c.entries),
+    );
     p.entry.assert_stable("entry_stable");
     p.ar.assert_stable("ar_stable");
 }

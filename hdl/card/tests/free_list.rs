@@ -35,12 +35,15 @@ fn run(c: &BitmapConfig, seed: u64) {
             (list, double, range, starved) = (fresh(), false, false, 0);
             taken.clear();
         }
-        let put = put_go.go().then(|| match r.random_range(0..10) {
-            0 if !c.bits.is_power_of_two() => r.random_range(n..1 << c.index_bits()),
-            _ if !taken.is_empty() => taken.swap_remove(r.random_range(0..taken.len())),
-            _ => r.random_range(0..n),
-        });
         let ready = take_go.go();
+        // A put of a member is its user's mistake, which only a full list sees.
+        let put = put_go.go().then(|| match r.random_range(0..10) {
+            0 if !c.bits.is_power_of_two() => Some(r.random_range(n..1 << c.index_bits())),
+            _ if !taken.is_empty() => Some(taken.swap_remove(r.random_range(0..taken.len()))),
+            _ if list.len() as u64 == n && !ready => Some(r.random_range(0..n)),
+            _ => None,
+        });
+        let put = put.flatten();
         b.set("put_valid", put.is_some());
         b.set("put_index", put.unwrap_or(0));
         b.set("take_ready", ready);
