@@ -1,4 +1,4 @@
-//! Proofs on the emitted Verilog at small sizes, by yosys, smtbmc and z3 (`scripts/setup formal`). Each proof has mutants that must
+//! Proofs on the emitted Verilog at small sizes, by Yosys with Yices and ABC (`scripts/setup formal`). Each proof has mutants that must
 //! fail it, so that none passes because its assumptions cannot hold.
 //!
 //! | block | what | how far |

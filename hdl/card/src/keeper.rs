@@ -28,13 +28,4 @@ impl Keeper {
             Keeper::Them => assume(name, cond),
         }
     }
-
-    /// What a stream's source keeps: an offer stays until it is taken.
-    #[track_caller]
-    pub fn stable<T: Bundle>(self, name: &str, stream: &Stream<T>) {
-        match self {
-            Keeper::Us => stream.assert_stable(name),
-            Keeper::Them => stream.assume_stable(name),
-        }
-    }
 }

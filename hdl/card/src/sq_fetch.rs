@@ -530,7 +530,7 @@ fn body(c: &CardConfig, p: SqFetchPorts) {
     assume("last_is_the_last", !p.r_valid | p.r.last.eq(burst_end));
     p.slot.assume_stable("slot_stable");
     assume("clear_only_while_quiet", !p.clear | p.quiet);
-    let known = |valid: Sig, queue: Sig| !valid | queue.lt(queues);
+    let known = |valid: Sig, queue: Sig| !valid | queue.zext(q + 1).lt(queues);
     assume(
         "queues_exist",
         known(p.release_valid, p.release_sq)
@@ -558,7 +558,7 @@ fn body(c: &CardConfig, p: SqFetchPorts) {
         !p.release_valid | p.release_sq.any(),
     );
     assume("clear_only_while_quiet", !p.clear | p.quiet);
-    let known = |valid: Sig, queue: Sig| !valid | queue.lt(queues);
+    let known = |valid: Sig, queue: Sig| !valid | queue.zext(q + 1).lt(queues);
     assume(
         "queues_exist",
         known(p.release_valid, p.release_sq)

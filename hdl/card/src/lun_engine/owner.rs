@@ -219,7 +219,6 @@ fn tags(e: &Engine, ghosts: &[Ghost]) {
     scope("tags", || {
         let free = allocator.promises();
         allocator.puts_what_is_out(&free);
-        Keeper::Them.stable("keeps_its_offer", &p.tag);
         for tag in 0..e.c.tags {
             let holders = ghosts.iter().map(|g| g.holds_tag(e) & g.tag.eq(tag));
             let kept = e.tag_valid & e.tag.eq(tag);
