@@ -18,7 +18,7 @@ test: ## Set up (proof tools too), then format check, clippy and all tests
 guest-test: ## Fetch the guest (once), then the tests under QEMU: Linux's nvme driver, ours by VFIO, and a guest that dies
 	scripts/setup
 	scripts/setup-guest
-	cargo test --locked --test guest -- --ignored --test-threads 1 own
+	cargo test --locked --test guest -- --ignored --test-threads 1
 
 fio: ## Real fio on the host, over NBD, on the simulated card: fio's output and the card's statistics
 	scripts/setup

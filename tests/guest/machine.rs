@@ -1,6 +1,7 @@
-//! [`Guest`]: a QEMU, its initrd, and its console read line by line as it comes.
+//! [`Guest`]: a QEMU, and its console read line by line as it comes.
 
-use std::fs::{self, File};
+use crate::initrd;
+use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,12 +16,18 @@ pub const SILENCE: Duration = Duration::from_secs(150);
 /// may take longer over an I/O than the 30 s that nvme allows. The self-tests of crypto would run beside the first steps.
 const KERNEL: &str = "console=ttyS0 quiet panic=-1 intel_iommu=on iommu=pt nvme_core.io_timeout=120 cryptomgr.notests";
 
+/// What is added for counting. A kernel on one CPU would patch its LOCK prefixes away, and they are to be counted.
+const KERNEL_COUNTED: &str = " nokaslr tsc=reliable noreplace-smp";
+
 /// What the guest finds on its PCI bus.
 pub enum Device {
     /// The card served at this socket.
     Card(PathBuf),
     /// QEMU's own nvme, with a namespace for each image.
     Own(Vec<PathBuf>),
+    /// QEMU's own nvme with one namespace that keeps nothing and takes no time; no shadow doorbells, which would hide
+    /// I/Os from the counting.
+    Null,
 }
 
 impl Device {
@@ -44,6 +51,12 @@ impl Device {
                 let address = format!(r#"{{"type":"unix","path":"{}"}}"#, socket.display());
                 list.extend(["-device".into(), format!(r#"{{"driver":"vfio-user-pci","bus":"port{n}","socket":{address},"x-msg-timeout":30000}}"#)]);
             }
+            Device::Null => list.extend([
+                "-blockdev".into(),
+                format!("driver=null-co,node-name=null{n},size=1073741824,read-zeroes=off"),
+                "-device".into(),
+                format!("nvme,bus=port{n},serial=null{n},drive=null{n},dbcs=off"),
+            ]),
             Device::Own(images) => {
                 list.extend([
                     "-device".into(),
@@ -78,6 +91,29 @@ pub enum Event {
     Other,
 }
 
+/// What to boot.
+pub struct Boot<'a> {
+    /// Before each line of its console.
+    pub name: &'a str,
+    pub devices: &'a [Device],
+    /// The script of `scripts/` to run; it may read the others there.
+    pub test: &'a str,
+    /// Static programs that come into the guest's path.
+    pub programs: &'a [PathBuf],
+    /// Files (name, text) that come into /root.
+    pub files: &'a [(&'a str, &'a str)],
+    /// Instructions are counted, for the benchmark.
+    pub counting: Option<&'a Counting>,
+}
+
+/// How instructions are counted.
+pub struct Counting {
+    /// The plugin and its arguments: `PATH,name=value,...`.
+    pub plugin: String,
+    /// vCPUs, emulated in turn.
+    pub cpus: u32,
+}
+
 /// A running guest; killed when dropped.
 pub struct Guest {
     name: String,
@@ -88,54 +124,35 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots with `devices`; `test` is a file of `scripts/`, and may read the others there. `programs` come
-    /// into the guest's path, `files` (name, text) into /root.
-    pub fn boot(
-        name: &str,
-        dir: &Path,
-        devices: &[Device],
-        test: &str,
-        programs: &[PathBuf],
-        files: &[(&str, &str)],
-    ) -> Guest {
-        let tools = tools();
-        let initrd =
-            initrd(&tools, dir, test, programs, files).expect("the initrd could not be made");
+    /// Starts QEMU.
+    pub fn boot(dir: &Path, boot: &Boot) -> Guest {
+        let tools = initrd::tools();
+        let initrd = initrd::initrd(dir, boot).expect("the initrd could not be made");
         let mut qemu = Command::new(tools.join("qemu"));
-        qemu.args([
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-            "-no-reboot",
-            "-serial",
-            "stdio",
-            "-bios",
-            "qboot.rom",
-        ]);
-        // The card's server maps the guest's memory, so it must be a shared memfd; vfio-pci needs the IOMMU's caching mode.
-        qemu.args([
-            "-M",
-            "q35,kernel-irqchip=split,memory-backend=mem0",
-            "-accel",
-            "tcg,thread=multi",
-            "-cpu",
-            "max",
-            "-smp",
-            "3",
-            "-m",
-            "768",
-        ]);
-        qemu.args(["-object", "memory-backend-memfd,id=mem0,size=768M,share=on"]);
-        qemu.args(["-device", "intel-iommu,intremap=on,caching-mode=on"]);
-        for (n, device) in devices.iter().enumerate() {
+        let mut option = |text: &str| drop(qemu.args(text.split_whitespace()));
+        option(
+            "-nodefaults -no-user-config -display none -no-reboot -serial stdio -bios qboot.rom",
+        );
+        option("-M q35,kernel-irqchip=split,memory-backend=mem0 -cpu max -m 768");
+        // The card's server maps the guest's memory: a shared memfd. vfio-pci needs the IOMMU's caching mode.
+        option("-object memory-backend-memfd,id=mem0,size=768M,share=on");
+        option("-device intel-iommu,intremap=on,caching-mode=on");
+        let mut kernel = KERNEL.to_owned();
+        match boot.counting {
+            None => option("-accel tcg,thread=multi -smp 3"),
+            Some(counting) => {
+                // One thread and a clock that counts instructions, so that a run repeats.
+                option("-accel tcg,thread=single -icount shift=0");
+                option(&format!("-smp {}", counting.cpus));
+                qemu.arg("-plugin").arg(&counting.plugin);
+                kernel += KERNEL_COUNTED;
+            }
+        }
+        for (n, device) in boot.devices.iter().enumerate() {
             qemu.args(device.arguments(n + 1));
         }
-        qemu.arg("-kernel")
-            .arg(tools.join("vmlinuz"))
-            .arg("-initrd")
-            .arg(initrd)
-            .args(["-append", KERNEL]);
+        qemu.arg("-kernel").arg(tools.join("vmlinuz"));
+        qemu.arg("-initrd").arg(initrd).args(["-append", &kernel]);
         qemu.stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
@@ -155,7 +172,7 @@ impl Guest {
             }
         });
         Guest {
-            name: name.into(),
+            name: boot.name.into(),
             qemu,
             lines,
             steps: Vec::new(),
@@ -237,68 +254,4 @@ impl Drop for Guest {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
-}
-
-/// What scripts/setup-guest left.
-fn tools() -> PathBuf {
-    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/guest");
-    assert!(
-        tools.join("stamp").exists(),
-        "no guest in .tools/guest: run scripts/setup-guest, or make guest-test"
-    );
-    tools
-}
-
-/// The base of setup-guest and our own files after it: the kernel unpacks one archive after the other.
-fn initrd(
-    tools: &Path,
-    dir: &Path,
-    test: &str,
-    programs: &[PathBuf],
-    files: &[(&str, &str)],
-) -> io::Result<PathBuf> {
-    let stage = dir.join("initrd");
-    let _ = fs::remove_dir_all(&stage);
-    fs::create_dir_all(stage.join("root"))?;
-    fs::create_dir_all(stage.join("usr/bin"))?;
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest/scripts");
-    for entry in fs::read_dir(&scripts)? {
-        let entry = entry?;
-        fs::copy(entry.path(), stage.join("root").join(entry.file_name()))?;
-    }
-    fs::rename(stage.join("root/init"), stage.join("init"))?;
-    fs::copy(scripts.join(test), stage.join("root/test.sh"))?;
-    for program in programs {
-        fs::copy(
-            program,
-            stage
-                .join("usr/bin")
-                .join(program.file_name().expect("a program has a name")),
-        )?;
-    }
-    for (name, text) in files {
-        fs::write(stage.join("root").join(name), text)?;
-    }
-    let busybox = tools.join("root/usr/bin/busybox");
-    let path = dir.join("initrd.cpio");
-    let mut archive = File::create(&path)?;
-    io::copy(&mut File::open(tools.join("tools.cpio"))?, &mut archive)?;
-    let mut find = Command::new(&busybox)
-        .arg("find")
-        .arg(".")
-        .current_dir(&stage)
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let names = find.stdout.take().expect("it was piped");
-    let cpio = Command::new(&busybox)
-        .args(["cpio", "-o", "-H", "newc"])
-        .current_dir(&stage)
-        .stdin(names)
-        .stdout(archive)
-        .stderr(Stdio::null())
-        .status()?;
-    if !find.wait()?.success() || !cpio.success() {
-        return Err(io::Error::other("busybox find | cpio failed"));
-    }
-    Ok(path)
 }

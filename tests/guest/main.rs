@@ -10,8 +10,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `machine.rs` | [`Guest`](machine::Guest): QEMU and its console, judged line by line; the initrd |
+//! | `machine.rs` | [`Guest`](machine::Guest): QEMU and its console, judged line by line |
+//! | `initrd.rs` | the guest's files |
 //! | `card.rs` | [`Card`](card::Card): `weir serve` as a child |
+//! | `bench/`, `plugin/` | `make guest-bench`: instructions for an I/O |
 //! | `programs.rs` | our programs, static, for the guest |
 //! | `scripts/` | what runs in the guest: `init` first, then a test as `test.sh` |
 //!
@@ -22,11 +24,12 @@
 #![forbid(unsafe_code)]
 
 mod card;
+mod initrd;
 mod machine;
 mod programs;
 
 use card::Card;
-use machine::{Device, Event, Guest};
+use machine::{Boot, Device, Event, Guest};
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -43,7 +46,17 @@ fn live() {
         Device::own_nvme(dir.path(), LUNS),
     ];
     let programs = programs::build(dir.path());
-    let mut guest = Guest::boot("live", dir.path(), &devices, "live.sh", &programs, &[]);
+    let mut guest = Guest::boot(
+        dir.path(),
+        &Boot {
+            name: "live",
+            devices: &devices,
+            test: "live.sh",
+            programs: &programs,
+            files: &[],
+            counting: None,
+        },
+    );
     guest.must_pass(&[
         "nvme binds",
         "nvme-cli: list",
@@ -76,7 +89,17 @@ fn scripts_on_qemus_own_nvme() {
     let dir = tempfile::tempdir().unwrap();
     let devices = [Device::own_nvme(dir.path(), LUNS)];
     let programs = programs::build(dir.path());
-    let mut guest = Guest::boot("own", dir.path(), &devices, "own.sh", &programs, &[]);
+    let mut guest = Guest::boot(
+        dir.path(),
+        &Boot {
+            name: "own",
+            devices: &devices,
+            test: "own.sh",
+            programs: &programs,
+            files: &[],
+            counting: None,
+        },
+    );
     guest.must_pass(&[
         "nvme binds",
         "fio: crc32c verify on 4 LUNs",
@@ -100,12 +123,15 @@ fn killed_in_the_middle() {
     let media = dir.path().join("media");
     let card = Card::serve(dir.path(), Some(&media));
     let mut guest = Guest::boot(
-        "crash",
         dir.path(),
-        &[Device::Card(card.socket().into())],
-        "crash.sh",
-        &[],
-        &[],
+        &Boot {
+            name: "crash",
+            devices: &[Device::Card(card.socket().into())],
+            test: "crash.sh",
+            programs: &[],
+            files: &[],
+            counting: None,
+        },
     );
     let mut acked = BTreeMap::new();
     while acked.len() < LUNS || acked.values().any(|n| *n < ENOUGH) {
@@ -128,12 +154,15 @@ fn killed_in_the_middle() {
         .collect();
     let card = Card::serve(dir.path(), Some(&media));
     let mut guest = Guest::boot(
-        "found",
         dir.path(),
-        &[Device::Card(card.socket().into())],
-        "found.sh",
-        &[],
-        &[("acked", &list)],
+        &Boot {
+            name: "found",
+            devices: &[Device::Card(card.socket().into())],
+            test: "found.sh",
+            programs: &[],
+            files: &[("acked", &list)],
+            counting: None,
+        },
     );
     guest.must_pass(&["what was acknowledged"]);
     drop(guest);
