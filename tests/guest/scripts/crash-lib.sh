@@ -2,4 +2,4 @@
 bdf=$(bdf_of $card)
 until_true 30 has_luns $bdf 4
 ctrl=$(ctrl_of $bdf)
-content() { printf '%-4096s' "block $2 of LUN $1"; }
+content() { printf '%-4096s' "block $2 of NSID $1"; }

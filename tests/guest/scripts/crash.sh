@@ -1,4 +1,4 @@
-# Writes until it is killed: a line WEIR-ACK LUN BLOCK for every write that the device acknowledged, block after
+# Writes until it is killed: a line WEIR-ACK NSID BLOCK for every write that the device acknowledged, block after
 # block on every LUN, beside a load of fio's at the end of the LUNs.
 . ./lib.sh
 . ./crash-lib.sh
@@ -9,11 +9,12 @@ for lun in $(luns_of $ctrl); do
     fio --direct=1 --ioengine=io_uring --iodepth=8 --rw=randwrite --bsrange=512-64k --offset=$((size / 2 * 4096)) \
         --time_based --runtime=1000 --name=$lun --filename=/dev/$lun >/tmp/fio.$lun 2>&1 &
     {
+        nsid=$(cat /sys/block/$lun/nsid)
         i=0
         while [ $i -lt $((size / 2)) ]; do
-            content $lun $i | dd of=/dev/$lun bs=4096 count=1 seek=$i iflag=fullblock oflag=direct conv=notrunc 2>/tmp/dd.$lun ||
+            content $nsid $i | dd of=/dev/$lun bs=4096 count=1 seek=$i iflag=fullblock oflag=direct conv=notrunc 2>/tmp/dd.$lun ||
                 { cat /tmp/dd.$lun; fail "write of block $i"; }
-            echo "WEIR-ACK ${lun#${ctrl}n} $i"
+            echo "WEIR-ACK $nsid $i"
             i=$((i + 1))
         done
     } &

@@ -11,7 +11,7 @@ pub struct Kind {
     pub mark: bool,
 }
 
-/// Displacement of the NOP that `examples/mark.rs` executes.
+/// Displacement of the NOP that `../bench/mark.rs` executes.
 pub const MARK: [u8; 4] = *b"Weir";
 
 /// Looks at an instruction's bytes.

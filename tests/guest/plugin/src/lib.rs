@@ -9,7 +9,7 @@
 //! ```
 //! * An **event** is an I/O: an entry that a write to an I/O SQ's tail doorbell publishes, or, with `event=`, one
 //!   execution of the instruction there (the kernel's `blk_mq_start_request`), for drivers that have no doorbell.
-//! * A **section** lasts from one execution of the mark (`examples/mark.rs`) to the next. Within it, counts are taken
+//! * A **section** lasts from one execution of the mark (`../bench/mark.rs`) to the next. Within it, counts are taken
 //!   at every `window` events. What comes before the first event, a program's start, is in no window; the first window
 //!   is left to the reader to drop, as a warm-up.
 //! * `hold=device`: after an SQ doorbell the vCPU stands until QEMU's main loop, which runs its nvme, sleeps: so no

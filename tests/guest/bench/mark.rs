@@ -1,4 +1,4 @@
-//! Runs in the guest: executes the no-op that begins a section of the counting (`src/decode.rs`, `MARK`).
+//! Runs in the guest: executes the no-op that begins a section of the counting (`../plugin/src/decode.rs`, `MARK`). Made by rustc alone.
 
 #[cfg(target_arch = "x86_64")]
 fn main() {

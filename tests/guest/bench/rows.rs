@@ -1,0 +1,117 @@
+//! What is counted: boots, and in each the rows of its table, as shell commands for `scripts/bench.sh`.
+
+use std::fmt::Write;
+
+/// A row of a table.
+pub struct Row {
+    pub name: String,
+    /// Before the row is counted, and after it.
+    pub prepare: String,
+    /// What is counted.
+    pub run: String,
+    pub after: String,
+    /// Which part of the run: `perf bare` has three, told apart by how many I/Os each doorbell publishes.
+    pub batch: Option<u64>,
+    /// Counted with the row before, by another batch.
+    pub same_run: bool,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, run: impl Into<String>) -> Row {
+        Row {
+            name: name.into(),
+            prepare: String::new(),
+            run: run.into(),
+            after: String::new(),
+            batch: None,
+            same_run: false,
+        }
+    }
+}
+
+/// I/Os of a run; a window is a fifth of them or less.
+fn run_ios(window: u64) -> u64 {
+    window * 5
+}
+
+/// Our driver and the kernel's on one nvme function, whose address is in the shell variable `bdf`.
+pub fn nvme(bdf: &str, window: u64) -> Vec<Row> {
+    let ios = run_ios(window);
+    let mut rows = Vec::new();
+    for batch in [1, 4, 32] {
+        let mut row = Row::new(
+            match batch {
+                1 => "ours, bare loop, depth 1".to_owned(),
+                _ => format!("ours, bare loop, {batch} a doorbell"),
+            },
+            format!("quietly perf ${bdf} bare --ios {ios}"),
+        );
+        row.prepare = format!("take ${bdf}");
+        row.batch = Some(batch);
+        row.same_run = batch != 1;
+        rows.push(row);
+    }
+    for (depth, batch) in [(1, 1), (32, 8)] {
+        rows.push(Row::new(
+            format!("ours, perf, depth {depth}, {batch} a doorbell"),
+            format!("quietly perf ${bdf} --depth {depth} --batch {batch} --ios {ios}"),
+        ));
+    }
+    rows.last_mut().expect("pushed").after = format!("give_back ${bdf}");
+    for (name, options) in [
+        ("psync", "--ioengine=psync".to_owned()),
+        ("io_uring, depth 1", "--ioengine=io_uring --iodepth=1".to_owned()),
+        (
+            "io_uring, depth 32, batches of 8",
+            "--ioengine=io_uring --iodepth=32 --iodepth_batch_submit=8 --iodepth_batch_complete_min=8".to_owned(),
+        ),
+    ] {
+        let mut row = Row::new(
+            format!("Linux nvme, fio {name}"),
+            format!("run_fio {options} --number_ios={ios} --filename=$lun"),
+        );
+        row.prepare = format!("lun=$(first_lun ${bdf})");
+        rows.push(row);
+    }
+    rows
+}
+
+/// Linux's own accounting under the same fio job: `scsi_debug` and `null_blk`, 32 in flight for each of two jobs.
+pub fn accounting(window: u64) -> Vec<Row> {
+    let ios = run_ios(window);
+    let fio = format!(
+        "run_fio --ioengine=io_uring --iodepth=32 --numjobs=2 --size=7m --io_size=100g --number_ios={ios} --filename=$disks"
+    );
+    let mut rows = Vec::new();
+    for (kind, name) in [("scsi", "scsi_debug"), ("null", "null_blk, shared tags")] {
+        for luns in [1, 8] {
+            for depth in [2, 8, 32, 128] {
+                let plural = if luns == 1 { "" } else { "s" };
+                let mut row = Row::new(
+                    format!("{name}, {luns} LUN{plural}, depth {depth}"),
+                    fio.clone(),
+                );
+                row.prepare = format!("{kind} {luns} {depth}");
+                row.after = format!("no_{kind}");
+                rows.push(row);
+            }
+        }
+    }
+    rows
+}
+
+/// The rows as a script.
+pub fn script(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows.iter().filter(|row| !row.same_run) {
+        let Row {
+            name,
+            prepare,
+            run,
+            after,
+            ..
+        } = row;
+        let _ = writeln!(text, "{prepare}\nrow \"{name}\"\n{run}\nmark\n{after}");
+    }
+    text
+}
