@@ -1,6 +1,6 @@
 # The commands of the project; `make help` lists them. Everything is built by cargo; scripts/setup brings the tools.
 
-.PHONY: sim test guest-test fio fuzz bench clean distclean help
+.PHONY: sim test guest-test guest-bench fio fuzz bench clean distclean help
 .DEFAULT_GOAL := help
 
 sim: ## Set up, build, and run jobs/demo.fio on the simulated card

@@ -20,8 +20,8 @@ pub struct Cost {
     pub kernel: f64,
     pub locked: f64,
     pub doorbells: f64,
-    /// Of the windows' sums, the farthest from the middle one, as a part of it.
-    pub spread: f64,
+    /// The part of the windows whose sum is within 2 % of the middle one, which is what is told.
+    pub agree: f64,
     /// Instructions and locked ones, by group and by function.
     pub groups: BTreeMap<&'static str, (f64, f64)>,
     pub functions: BTreeMap<String, (f64, f64)>,
@@ -156,14 +156,17 @@ pub fn cost(
         .collect();
     sums.sort_by(f64::total_cmp);
     let middle = sums[sums.len() / 2];
-    let off = |sum: &f64| (sum / middle - 1.0).abs();
+    let near = sums
+        .iter()
+        .filter(|sum| (*sum / middle - 1.0).abs() < 0.02)
+        .count();
     let mut cost = Cost {
         ios: windows.iter().map(|w| w[5]).sum(),
         user: share(0),
         kernel: share(2),
         locked: share(1) + share(3),
         doorbells: share(4),
-        spread: sums.iter().map(off).fold(0.0, f64::max),
+        agree: near as f64 / sums.len() as f64,
         ..Cost::default()
     };
     if batch.is_none() {

@@ -99,27 +99,27 @@ fn table(key: &str, dir: &Path, card: Option<&Card>, event: Option<u64>) -> Resu
         "own" => Table {
             title: "QEMU's own nvme, one vCPU",
             devices: vec![Device::Null, drain],
-            rows: rows::nvme("own_bdf", 2000),
+            rows: rows::nvme("own_bdf", 10_000),
             cpus: 1,
-            arguments: "window=2000,hold=device".into(),
+            arguments: "window=200,hold=device".into(),
         },
         "accounting" => Table {
             title: "Linux's accounting: a command takes 50 us, two jobs keep 32 in flight each, two hardware queues, two vCPUs",
             devices: vec![drain],
-            rows: rows::accounting(1000),
+            rows: rows::accounting(4000),
             cpus: 2,
             arguments: format!(
-                "window=1000,event={:#x}",
+                "window=400,event={:#x}",
                 event.ok_or("no symbol blk_mq_start_request")?
             ),
         },
         "card" => Table {
             title: "the simulated card, one vCPU",
             devices: vec![Device::Card(card.ok_or("no card")?.socket().into()), drain],
-            rows: rows::nvme("card_bdf", 200),
+            rows: rows::nvme("card_bdf", 800),
             cpus: 1,
             // Long enough for the simulation to be done with a batch of 32: nothing polls or idles in vain.
-            arguments: format!("window=200,hold={CARD_HOLD_US}"),
+            arguments: format!("window=64,hold={CARD_HOLD_US}"),
         },
         _ => return Err(format!("--only {key}: own, accounting or card")),
     })
@@ -199,7 +199,7 @@ const GROUPS: [&str; 3] = ["budget", "tags", "queue run"];
 fn print(table: &Table, costs: &[Result<Cost, String>]) {
     println!("\n{}\n", table.title);
     println!(
-        "| driver and job | instructions | user | kernel | locked | {} | spread |",
+        "| driver and job | instructions | user | kernel | locked | {} | windows that agree |",
         GROUPS.map(|group| format!("{group} (locked)")).join(" | ")
     );
     println!("|---|---|---|---|---|---|---|---|---|");
@@ -214,14 +214,14 @@ fn print(table: &Table, costs: &[Result<Cost, String>]) {
                         })
                 };
                 println!(
-                    "| {} | {:.1} | {:.1} | {:.1} | {:.2} | {} | {:.1} % |",
+                    "| {} | {:.1} | {:.1} | {:.1} | {:.2} | {} | {:.0} % |",
                     row.name,
                     cost.total(),
                     cost.user,
                     cost.kernel,
                     cost.locked,
                     GROUPS.map(group).join(" | "),
-                    cost.spread * 100.0
+                    cost.agree * 100.0
                 );
             }
             Err(why) => println!("| {} | not counted: {why} |", row.name),
@@ -233,7 +233,7 @@ fn as_json(table: &Table, costs: &[Result<Cost, String>]) -> Value {
     let row = |(row, cost): (&Row, &Result<Cost, String>)| match cost {
         Ok(cost) => json!({
             "row": row.name, "ios": cost.ios, "instructions": cost.total(), "user": cost.user, "kernel": cost.kernel,
-            "locked": cost.locked, "doorbells": cost.doorbells, "spread": cost.spread,
+            "locked": cost.locked, "doorbells": cost.doorbells, "agree": cost.agree,
             "groups": cost.groups, "functions": cost.functions,
         }),
         Err(why) => json!({ "row": row.name, "not_counted": why }),

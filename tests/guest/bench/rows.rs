@@ -29,14 +29,8 @@ impl Row {
     }
 }
 
-/// I/Os of a run; a window is a fifth of them or less.
-fn run_ios(window: u64) -> u64 {
-    window * 5
-}
-
-/// Our driver and the kernel's on one nvme function, whose address is in the shell variable `bdf`.
-pub fn nvme(bdf: &str, window: u64) -> Vec<Row> {
-    let ios = run_ios(window);
+/// Our driver and the kernel's on one nvme function, whose address is in the shell variable `bdf`; `ios` I/Os each.
+pub fn nvme(bdf: &str, ios: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for batch in [1, 4, 32] {
         let mut row = Row::new(
@@ -76,9 +70,8 @@ pub fn nvme(bdf: &str, window: u64) -> Vec<Row> {
     rows
 }
 
-/// Linux's own accounting under the same fio job: `scsi_debug` and `null_blk`, 32 in flight for each of two jobs.
-pub fn accounting(window: u64) -> Vec<Row> {
-    let ios = run_ios(window);
+/// Linux's own accounting under the same fio job: `scsi_debug` and `null_blk`, 32 in flight for each of two jobs of `ios` I/Os.
+pub fn accounting(ios: u64) -> Vec<Row> {
     let fio = format!(
         "run_fio --ioengine=io_uring --iodepth=32 --numjobs=2 --size=7m --io_size=100g --number_ios={ios} --filename=$disks"
     );
