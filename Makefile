@@ -33,6 +33,11 @@ fuzz: ## Random messages, commands and completions, FUZZ_TIME seconds each (600)
 	WEIR_FUZZ_SECONDS=$(FUZZ_TIME) cargo test --locked --test fuzz_commands -- --nocapture
 	WEIR_FUZZ_SECONDS=$(FUZZ_TIME) cargo test --locked --package weir-driver --test fuzz -- --nocapture
 
+guest-bench: ## Guest instructions an I/O: our driver, Linux's nvme, and Linux's own accounting (docs/cost.md)
+	scripts/setup
+	scripts/setup-guest
+	cargo bench --locked --features guest --bench guest_cost
+
 bench: ## The benchmarks whose figures the README gives
 	scripts/setup formal
 	cargo bench --locked --workspace --bench '*'
