@@ -36,7 +36,7 @@ fuzz: ## Random messages, commands and completions, FUZZ_TIME seconds each (600)
 guest-bench: ## Guest instructions an I/O: our driver, Linux's nvme, and Linux's own accounting (docs/cost.md)
 	scripts/setup
 	scripts/setup-guest
-	cargo bench --locked --features guest --bench guest_cost
+	cargo bench --locked --bench guest_cost -- --only own,accounting,card
 
 bench: ## The benchmarks whose figures the README gives
 	scripts/setup formal
