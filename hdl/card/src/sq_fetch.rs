@@ -528,7 +528,12 @@ fn body(c: &CardConfig, p: SqFetchPorts) {
     );
     let burst_end = (place + 1).eq(r_row.entries.zext(beat_bits(c)) << entry_shift);
     assume("last_is_the_last", !p.r_valid | p.r.last.eq(burst_end));
-    p.slot.assume_stable("slot_stable");
+    formal(|| {
+        // A slot on offer stays while an entry waits for it.
+        let waited = past_valid() & past(p.slot.stalled() & out_valid);
+        let same = p.slot.valid & past(p.slot.payload).eq(p.slot.payload);
+        assume("slot_stable", !waited | same);
+    });
     assume("clear_only_while_quiet", !p.clear | p.quiet);
     let known = |valid: Sig, queue: Sig| !valid | queue.zext(q + 1).lt(queues);
     assume(
