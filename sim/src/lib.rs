@@ -14,6 +14,7 @@
 //! - [`axi`] has the pins and the rules ([`axi::Checker`]: a broken rule stops the run); [`slave`] is every AXI slave with
 //!   a latency, [`pcie`] the one behind a link ([`link`] has its arithmetic, docs/link-model.md its sources).
 //! - [`pci::SimPci`] is the driver's PCI function; [`device`] puts [`fio`]'s engine on the driver; [`run`] does a whole run.
+//! - [`vfio_user`] serves the world's card to other processes instead, whose memory is [`memory::foreign`]'s.
 //! - One thread, deterministic: everything random draws from [`rng::Rng`] by seed and purpose.
 //!
 //! # What it leaves out

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Longest time of one proof in seconds, so that a test ends.
-const LIMIT_S: u32 = 60;
+const LIMIT_S: u32 = 300;
 
 /// How far a proof goes.
 #[derive(Clone, Copy, Debug)]
