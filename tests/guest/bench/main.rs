@@ -108,7 +108,7 @@ fn table(key: &str, dir: &Path, card: Option<&Card>, event: Option<u64>) -> Resu
             arguments: "window=200,hold=device".into(),
         },
         "accounting" => Table {
-            title: "Linux's accounting: a command takes 50 us, two jobs keep 32 in flight each, two hardware queues, two vCPUs",
+            title: "Linux's accounting: two fio jobs keep 32 in flight each, two hardware queues, two vCPUs; a command takes 1 ms of the emulator's time",
             devices: vec![drain],
             rows: rows::accounting(4000),
             cpus: 2,

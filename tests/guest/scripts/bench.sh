@@ -22,11 +22,15 @@ give_back() {
 }
 first_lun() { until_true 30 [ -e /sys/bus/pci/devices/$1/nvme ]; until_true 30 [ -b /dev/"$(ctrl_of $1)"n1 ]; echo /dev/"$(ctrl_of $1)"n1; }
 
+# How long a command of scsi_debug or null_blk takes, by a timer. With two vCPUs time is the host's, and the emulator
+# needs some 100 us for what a CPU does in 3.
+delay_ns=1000000
+
 # A host of scsi_debug: `scsi LUNS DEPTH`; sets $disks to fio's list of files.
 scsi() {
     modprobe sd_mod
-    # A command takes 50 us, by a timer; one tag set for both hardware queues, as a host bus adapter has.
-    modprobe scsi_debug max_luns=$1 submit_queues=2 max_queue=128 host_max_queue=128 ndelay=50000 dev_size_mb=8 lun_format=0
+    # One tag set for both hardware queues, as a host bus adapter has.
+    modprobe scsi_debug max_luns=$1 submit_queues=2 max_queue=128 host_max_queue=128 ndelay=$delay_ns dev_size_mb=8 lun_format=0
     until_true 30 disks_are $1
     disks=
     for disk in /sys/block/sd*; do
@@ -37,15 +41,15 @@ scsi() {
     disks=${disks#:}
 }
 disks_are() { [ "$(ls -d /sys/block/sd* | wc -l)" = $1 ]; }
-no_scsi() { until_true 30 modprobe -r scsi_debug; }
+no_scsi() { until_true 30 rmmod scsi_debug; }
 
 # Devices of null_blk with one tag set: `null DEVICES DEPTH`.
 null() {
-    modprobe null_blk nr_devices=$1 shared_tags=1 submit_queues=2 hw_queue_depth=$2 irqmode=2 completion_nsec=50000 queue_mode=2 gb=1
+    modprobe null_blk nr_devices=$1 shared_tags=1 submit_queues=2 hw_queue_depth=$2 irqmode=2 completion_nsec=$delay_ns queue_mode=2 gb=1
     disks=$(ls -d /dev/nullb* | tr '\n' ':'); disks=${disks%:}
     for disk in /sys/block/nullb*; do echo none >$disk/queue/scheduler; done
 }
-no_null() { modprobe -r null_blk; }
+no_null() { until_true 30 rmmod null_blk; }
 
 card_bdf=$(bdf_of $card || true)
 own_bdf=$(bdf_of $own || true)

@@ -13,7 +13,7 @@ until_true() {
     tries=$(($1 * 10)); shift
     while ! "$@" >/dev/null 2>&1; do
         tries=$((tries - 1))
-        [ $tries -gt 0 ] || fail "not within the time: $*"
+        [ $tries -gt 0 ] || { "$@" || true; fail "not within the time: $*"; }
         sleep 0.1
     done
 }
