@@ -242,13 +242,6 @@ impl Guest {
         }
     }
 
-    /// Until QEMU has ended by itself; the benchmark's.
-    #[allow(dead_code)]
-    pub fn wait(mut self) {
-        while !matches!(self.next(), Event::Ended) {}
-        self.qemu.wait().unwrap();
-    }
-
     /// SIGKILL, in the middle of whatever it does.
     pub fn kill(mut self) {
         self.qemu.kill().unwrap();
