@@ -33,7 +33,8 @@ impl Cost {
     }
 }
 
-/// The functions that hold a budget, hand out tags, or run queues again: by prefix of the name, the first that fits.
+/// The functions that hold a budget, hand out tags, or run queues again, and what goes with waiting for those: by
+/// prefix of the name, the first that fits.
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "budget",
@@ -109,6 +110,58 @@ const GROUPS: &[(&str, &[&str])] = &[
             "worker_thread",
             "kick_pool",
             "move_linked_works",
+        ],
+    ),
+    (
+        "spin locks",
+        &[
+            "native_queued_spin_lock",
+            "_raw_spin_lock",
+            "_raw_spin_unlock",
+            "_raw_spin_trylock",
+        ],
+    ),
+    (
+        "switches",
+        &[
+            "schedule",
+            "__schedule",
+            "__switch_to",
+            "finish_task_switch",
+            "prepare_task_switch",
+            "psi_",
+            "pick_",
+            "__pick",
+            "update_load_avg",
+            "__update_load_avg",
+            "update_curr",
+            "update_rq_clock",
+            "update_entity_lag",
+            "enqueue_entit",
+            "__enqueue_entity",
+            "enqueue_task",
+            "dequeue_entit",
+            "__dequeue_entity",
+            "dequeue_task",
+            "set_next_",
+            "put_prev_",
+            "try_to_wake_up",
+            "ttwu_",
+            "select_task_rq",
+            "vruntime_eligible",
+            "avg_vruntime",
+            "sched_",
+            "native_sched_clock",
+            "do_idle",
+            "cpu_startup_entry",
+            "cpuidle",
+            "default_idle",
+            "tick_nohz",
+            "rcu_note_context_switch",
+            "entity_eligible",
+            "place_entity",
+            "check_preempt",
+            "wakeup_preempt",
         ],
     ),
 ];

@@ -2,7 +2,8 @@
 //! docs/cost.md has the method, its limits and a result.
 //!
 //! Three boots: QEMU's own nvme under our driver and Linux's; Linux's accounting (`scsi_debug`, `null_blk`); the card
-//! under both drivers. `--only own,accounting,card` says which, and nothing runs without it, as in `make bench`; `--json FILE` writes every function's count too.
+//! under both drivers. `--only own,accounting,card` says which, and nothing runs without it, as in `make bench`;
+//! `--json FILE` writes every function's count too.
 #![forbid(unsafe_code)]
 
 #[path = "../card.rs"]
@@ -120,7 +121,10 @@ fn table(key: &str, dir: &Path, card: Option<&Card>, event: Option<u64>) -> Resu
         "card" => Table {
             title: "the simulated card, one vCPU",
             devices: vec![Device::Card(card.ok_or("no card")?.socket().into()), drain],
-            rows: rows::nvme("card_bdf", 800),
+            rows: rows::nvme("card_bdf", 800)
+                .into_iter()
+                .chain([rows::card_accounting(800)])
+                .collect(),
             cpus: 1,
             // Long enough for the simulation to be done with a batch of 32: nothing polls or idles in vain.
             arguments: format!("window=64,hold={CARD_HOLD_US}"),
@@ -198,7 +202,7 @@ fn count(
     })
 }
 
-const GROUPS: [&str; 3] = ["budget", "tags", "queue run"];
+const GROUPS: [&str; 5] = ["budget", "tags", "queue run", "spin locks", "switches"];
 
 fn print(table: &Table, costs: &[Result<Cost, String>]) {
     println!("\n{}\n", table.title);
@@ -206,7 +210,7 @@ fn print(table: &Table, costs: &[Result<Cost, String>]) {
         "| driver and job | instructions | user | kernel | locked | {} | windows that agree |",
         GROUPS.map(|group| format!("{group} (locked)")).join(" | ")
     );
-    println!("|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|");
     for (row, cost) in table.rows.iter().zip(costs) {
         match cost {
             Ok(cost) => {

@@ -53,12 +53,9 @@ pub fn nvme(bdf: &str, ios: u64) -> Vec<Row> {
     }
     rows.last_mut().expect("pushed").after = format!("give_back ${bdf}");
     for (name, options) in [
-        ("psync", "--ioengine=psync".to_owned()),
-        ("io_uring, depth 1", "--ioengine=io_uring --iodepth=1".to_owned()),
-        (
-            "io_uring, depth 32, batches of 8",
-            "--ioengine=io_uring --iodepth=32 --iodepth_batch_submit=8 --iodepth_batch_complete_min=8".to_owned(),
-        ),
+        ("psync", "--ioengine=psync"),
+        ("io_uring, depth 1", "--ioengine=io_uring --iodepth=1"),
+        BATCHES,
     ] {
         let mut row = Row::new(
             format!("Linux nvme, fio {name}"),
@@ -70,7 +67,24 @@ pub fn nvme(bdf: &str, ios: u64) -> Vec<Row> {
     rows
 }
 
-/// Linux's own accounting under the same fio job: `scsi_debug` and `null_blk`, 32 in flight for each of two jobs of `ios` I/Os.
+/// The card's accounting in place of Linux's: its LUNs may execute 2 commands, of 32 that the host has in flight.
+pub fn card_accounting(ios: u64) -> Row {
+    let name = format!("Linux nvme, LUN depth 2 on the card, fio {}", BATCHES.0);
+    let run = format!("run_fio {} --number_ios={ios} --filename=$lun", BATCHES.1);
+    let mut row = Row::new(name, run);
+    let set = "nvme set-feature /dev/$(ctrl_of $card_bdf) -f 0xc0 -n 0xffffffff -V 0x00010002";
+    row.prepare = format!("quietly {set}");
+    row
+}
+
+/// What it is called, and fio's options.
+const BATCHES: (&str, &str) = (
+    "io_uring, depth 32, batches of 8",
+    "--ioengine=io_uring --iodepth=32 --iodepth_batch_submit=8 --iodepth_batch_complete_min=8",
+);
+
+/// Linux's accounting under the same fio job: `scsi_debug` and `null_blk`, two jobs of `ios`
+/// I/Os with 32 in flight each.
 pub fn accounting(ios: u64) -> Vec<Row> {
     let fio = format!(
         "run_fio --ioengine=io_uring --iodepth=32 --numjobs=2 --size=7m --io_size=100g --number_ios={ios} --filename=$disks"
