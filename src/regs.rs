@@ -131,7 +131,11 @@ fn tables(c: &CardConfig) -> Vec<Table> {
         ),
         (offset::QUEUES, "RW", "QUEUES: I/O queues in use"),
         (offset::LUNS, "RW", "LUNS: LUNs in use"),
-        (offset::TAGS, "RW", "TAGS: tags in use"),
+        (
+            offset::TAGS,
+            "RW",
+            "TAGS: tags in use; bounds the tag depth, whatever Feature C1h says and through resets",
+        ),
         (
             offset::TABLE,
             "RW",

@@ -572,3 +572,42 @@ fn interrupts_come_and_coalesce() {
     let exempt = burst(&rig, &mut queue, 1);
     assert!(exempt[0] < 5_000, "{exempt:?} ns");
 }
+
+/// The platform's limit on tags holds after every reset, whatever the tag depth was made before.
+#[test]
+fn tags_in_use_bound_the_tag_depth_after_a_reset_too() {
+    let mut rig = Rig::new(&CardConfig::small(), 5, |w| {
+        for lun in &mut w.luns {
+            lun.read_latency = Latency::Fixed(4000);
+        }
+    });
+    rig.pci
+        .world_mut()
+        .write_platform(weir_card::lun_map::offset::TAGS, 3);
+    rig.pci.world_mut().settle_platform().unwrap();
+    for _ in 0..2 {
+        rig.controller.reset(&mut [], |_| ()).unwrap();
+        assert_eq!(rig.controller.tags().unwrap().0, 3);
+        let mut queue = rig.deep_queue();
+        for n in 0..12 {
+            let buffer = Some(rig.buffer(1));
+            queue.submit(n % 4, Op::Read, buffer, 8, 1, 0).unwrap();
+        }
+        queue.ring();
+        rig.pass(3000);
+        let executing: u64 = (0..4)
+            .map(|lun| rig.controller.lun_statistics(lun).unwrap().in_flight)
+            .sum();
+        assert_eq!(executing, 3);
+        rig.drain(&mut queue);
+        rig.controller.delete_queue(queue, |_| ()).unwrap();
+        assert!(
+            rig.controller
+                .set_tags(4, weir_nvme::feature::Fairness::NONE)
+                .is_err()
+        );
+        rig.controller
+            .set_tags(2, weir_nvme::feature::Fairness::NONE)
+            .unwrap();
+    }
+}

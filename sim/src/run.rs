@@ -284,8 +284,8 @@ fn jobs(
     let mut device = NvmeDevice::new(pci.clone(), pci.clone(), &wanted)?;
 
     let controller = device.controller();
-    // After a reset the tag depth is what was built; no more may be in use than the platform allows.
-    controller.set_tags(settings.tags as u16, settings.fairness)?;
+    let (tags, _) = controller.tags()?;
+    controller.set_tags(tags, settings.fairness)?;
     for lun in 0..plan.luns.len() as u32 {
         let (depth, weight) = (last(&settings.depth, lun), last(&settings.weight, lun));
         if depth.is_some() || weight.is_some() {

@@ -363,6 +363,7 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     comment("4, 5, 7. park, admit, complete");
     engine.discard.set(discard);
     engine.clear.set(clear);
+    engine.tags.set(lun_map.tags);
     engine.cycle.set(p.cycle.trunc(engine.cycle.width()));
     engine.park.set(&decode.park);
     engine.reject.set(&decode.reject);

@@ -13,7 +13,7 @@
 //! | 0x008 | BUILT | RO, queues 7:0, LUNs - 1 15:8, log2(tags) 23:16, log2(data bits) 31:24 |
 //! | 0x010 | QUEUES | RW, I/O queues in use, 1 to what is built |
 //! | 0x014 | LUNS | RW, LUNs in use, 1 to what is built |
-//! | 0x018 | TAGS | RW, tags in use, 1 to what is built |
+//! | 0x018 | TAGS | RW, tags in use, 1 to what is built: bounds the tag depth, whatever Feature C1h and a reset make of it |
 //! | 0x1000 + 16 n | BASE | RW, LUN n's first block on media, bits 31:0 (512 B blocks) |
 //! | 0x1004 + 16 n | BASEHI | RW, bits 39:32 |
 //! | 0x1008 + 16 n | BLOCKS | RW, LUN n's blocks, bits 31:0 |

@@ -74,6 +74,7 @@ fn top(c: &CardConfig) -> Module {
         ] {
             x.set(0);
         }
+        u_engine.tags.set(c.tags);
         u_engine.sq_to_cq.set(&p.sq_to_cq);
         u_engine.reject.payload.set(&Bundle::zero(c));
         u_engine.walk.payload.set(&Bundle::zero(c));

@@ -65,6 +65,8 @@ pub(super) struct Engine {
     /// Tags in use, and how many may be.
     pub executing: Sig,
     pub tag_depth: Sig,
+    /// Its part that Set Features sets.
+    pub tag_depth_set: Sig,
     pub rule: Sig,
     /// A tag kept ready.
     pub tag_valid: Sig,
@@ -257,7 +259,9 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
 
     comment("tags and limits");
     let executing = reg(c.depth_bits(), 0);
-    let tag_depth = reg(c.depth_bits(), c.tags);
+    let tag_depth_set = reg(c.depth_bits(), c.tags);
+    let tag_depth = tag_depth_set.gt(p.tags).mux(p.tags, tag_depth_set);
+    assume("a_tag_is_in_use", p.tags.any());
     let rule = Rule::None.reg();
     let tag_valid = reg(1, 0);
     let tag = reg_nr(c.tag_bits());
@@ -366,6 +370,7 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
         walk_lun,
         executing,
         tag_depth,
+        tag_depth_set,
         rule,
         tag_valid,
         tag,
@@ -455,7 +460,7 @@ fn build(c: &CardConfig, p: LunEnginePorts, divider: &Module, stats_module: &Mod
         for r in [executing, active, held, recheck_left] {
             r.set(0);
         }
-        tag_depth.set(c.tags);
+        tag_depth_set.set(c.tags);
         share.set(c.tags);
         rule.set(Rule::None);
     });

@@ -116,6 +116,10 @@ pub struct LunEnginePorts {
     #[input]
     #[bits(1)]
     pub clear: Sig,
+    /// Tags in use, 1 to what is built: a bound on the tag depth, whatever Set Features and a reset make of that.
+    #[input]
+    #[bits(p.depth_bits())]
+    pub tags: Sig,
     /// The tables are being swept (after rst and after `clear`); no stream moves.
     #[output]
     #[bits(1)]

@@ -50,7 +50,7 @@ pub(super) fn other(e: &Engine, other_is_sweep: Sig) -> Others {
         new.weight.set(budget.weight);
     });
     when(sets & budget.tag_set, || {
-        e.tag_depth.set(budget.depth);
+        e.tag_depth_set.set(budget.depth);
         e.rule.set(budget.rule);
         e.start_recheck.set(1);
     });

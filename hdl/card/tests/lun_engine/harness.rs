@@ -158,6 +158,12 @@ impl Harness {
         self.executing.clear();
         self.has_work = vec![false; self.c.queues as usize + 1];
         self.m = Model::new(&self.c);
+        // The platform's limit stays through resets of the controller.
+        self.m.limit = self.rng.random_range(1..=self.c.tags).into();
+        if self.chance(50) {
+            self.m.limit = self.c.tags.into();
+        }
+        self.b.set("tags", self.m.limit);
         for name in [
             "park", "reject", "done", "pop", "budget", "walk", "snapshot", "tag", "work",
             "sq_to_cq",
@@ -262,6 +268,12 @@ impl Harness {
             let most = if self.chance(70) { 6 } else { self.c.tags };
             let depth = self.rng.random_range(1..=most.min(self.c.tags)) as u64;
             let (set, tag_set, all) = (self.chance(80), self.chance(30), self.chance(20));
+            // Admin lets no tag depth above the limit through.
+            let depth = if tag_set {
+                depth.min(self.m.limit)
+            } else {
+                depth
+            };
             let rule = if p.exact {
                 [NONE, WEIGHTED][self.rng.random_range(0..2)]
             } else {

@@ -91,7 +91,10 @@ struct Model {
     cqs: Vec<VecDeque<u32>>,
     cq_of: Vec<u32>,
     tags: BTreeSet<u32>,
-    tag_depth: u64,
+    /// As Set Features has set it.
+    tag_depth_set: u64,
+    /// Tags in use.
+    limit: u64,
     rule: u64,
     walk: Option<Walk>,
     /// Draining: which slot goes when is not predicted any more.
@@ -103,6 +106,11 @@ struct Model {
 }
 
 impl Model {
+    /// Commands that may hold a tag.
+    fn tag_depth(&self) -> u64 {
+        self.tag_depth_set.min(self.limit)
+    }
+
     fn new(c: &CardConfig) -> Model {
         let none = Command {
             sq: 0,
@@ -130,7 +138,8 @@ impl Model {
             cqs: vec![VecDeque::new(); c.queues as usize + 1],
             cq_of: vec![0; c.queues as usize + 1],
             tags: BTreeSet::new(),
-            tag_depth: c.tags.into(),
+            tag_depth_set: c.tags.into(),
+            limit: c.tags.into(),
             rule: NONE,
             walk: None,
             discard: false,
@@ -149,7 +158,7 @@ impl Model {
             .iter()
             .filter(|l| l.stats.parked + l.stats.in_flight > 0)
             .count() as u64;
-        self.tag_depth.div_ceil(active.max(1)).max(4)
+        self.tag_depth().div_ceil(active.max(1)).max(4)
     }
 
     /// The least and the greatest share that may bind now.
@@ -188,7 +197,7 @@ impl Model {
         if std::mem::replace(&mut self.slots[slot as usize].1.counted, true) || self.discard {
             return;
         }
-        let tags_full = self.tags.len() as u64 >= self.tag_depth;
+        let tags_full = self.tags.len() as u64 >= self.tag_depth();
         let share = self.share_range().0;
         let lun = &mut self.luns[l];
         if lun.stats.in_flight >= lun.depth {
@@ -222,7 +231,7 @@ impl Model {
             "slot {slot} is not the head of LUN {l}"
         );
         assert!(
-            (self.tags.len() as u64) < self.tag_depth,
+            (self.tags.len() as u64) < self.tag_depth(),
             "more tags than the tag depth"
         );
         assert!(self.tags.insert(tag), "tag {tag} has two owners");

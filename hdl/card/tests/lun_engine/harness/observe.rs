@@ -133,7 +133,7 @@ impl Harness {
             let [set, tag_set, all, lun, depth, weight, rule] = q;
             match (set, tag_set, all) {
                 (1, 1, _) => {
-                    (self.m.tag_depth, self.m.rule) = (depth, rule);
+                    (self.m.tag_depth_set, self.m.rule) = (depth, rule);
                 }
                 (1, 0, 1) => self.m.all_depth = Some(depth),
                 (1, 0, 0) => {
@@ -158,7 +158,7 @@ impl Harness {
         if tag_set == 1 {
             assert_eq!(
                 (got("depth"), got("rule")),
-                (self.m.tag_depth, self.m.rule),
+                (self.m.tag_depth(), self.m.rule),
                 "tag set"
             );
             return;
@@ -316,7 +316,7 @@ impl Harness {
 
     /// Nobody who could go is passed over for long.
     fn no_lost_wake_up(&mut self) {
-        let free = (self.m.tags.len() as u64) < self.m.tag_depth && !self.p2.0 && !self.walk_turn;
+        let free = (self.m.tags.len() as u64) < self.m.tag_depth() && !self.p2.0 && !self.walk_turn;
         let quantum = if self.m.rule == WEIGHTED { 4 * 32 } else { 4 };
         let bound = self.c.luns as u64 * quantum + 8 * self.c.luns as u64 + 16;
         for l in 0..self.m.luns.len() {
