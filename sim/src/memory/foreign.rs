@@ -1,7 +1,9 @@
 //! Memory of another process that the card may access: what a vfio-user client has mapped for DMA.
 //!
 //! A map is a range of IOVA, a place in a file, and permissions. An IOMMU makes a map a page of the same few files, so
-//! each file is opened once, by its inode, and shared by its maps.
+//! each file is opened once, by its inode, and shared by its maps; again only when it has grown, or comes open for writing
+//! and did not before. What is open is counted: the kernel bounds mappings and file descriptors of a process, and a
+//! client that used them all up would take the server's own.
 //!
 //! | the client's file | how it is reached |
 //! |---|---|
@@ -10,7 +12,7 @@
 //! | none | not at all: accesses are errors |
 //! | anything else | refused: a file on a disk, or on FUSE, could make the card wait for as long as its server likes |
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -24,7 +26,7 @@ use super::raw::PAGE;
 /// `f_type` of tmpfs (and of a memfd), statfs(2).
 const TMPFS: u64 = 0x0102_1994;
 
-/// Most files that one client may have mapped at once.
+/// Most files that one client may have open here at once; one that grew, or came with other rights, counts again.
 pub const MAX_FILES: usize = 256;
 
 /// What the card may do with a map.
@@ -105,27 +107,22 @@ enum Backing {
 }
 
 #[derive(Debug)]
-struct Shared {
-    backing: Backing,
-    len: u64,
-    write: bool,
-}
-
-#[derive(Debug)]
 struct Map {
     size: u64,
     offset: u64,
     access: Access,
     /// None: the client gave no file.
-    file: Option<Rc<Shared>>,
+    file: Option<Rc<Backing>>,
 }
+
+/// Device, inode, open for writing, length: what may be shared by maps.
+type FileKey = (u64, u64, bool, u64);
 
 /// All maps of a client.
 #[derive(Debug, Default)]
 pub struct Foreign {
     maps: BTreeMap<u64, Map>,
-    /// By device and inode.
-    files: HashMap<(u64, u64), Weak<Shared>>,
+    files: BTreeMap<FileKey, Weak<Backing>>,
 }
 
 impl Foreign {
@@ -223,7 +220,7 @@ impl Foreign {
     /// Copies from memory; false when not all of it may be read.
     pub fn read(&self, iova: u64, out: &mut [u8]) -> bool {
         match self.find(iova, out.len()) {
-            Some((map, file, at)) if map.access.read => match &file.backing {
+            Some((map, file, at)) if map.access.read => match file {
                 Backing::Mapped(mapping) => mapping.read(at, out),
                 Backing::File(file) => file.read_exact_at(out, at).is_ok(),
             },
@@ -234,7 +231,7 @@ impl Foreign {
     /// Copies to memory; false when not all of it may be written.
     pub fn write(&self, iova: u64, data: &[u8]) -> bool {
         match self.find(iova, data.len()) {
-            Some((map, file, at)) if map.access.write => match &file.backing {
+            Some((map, file, at)) if map.access.write => match file {
                 Backing::Mapped(mapping) => mapping.write(at, data),
                 Backing::File(file) => write_file(file, file_len(file), at, data),
             },
@@ -242,7 +239,7 @@ impl Foreign {
         }
     }
 
-    fn find(&self, iova: u64, len: usize) -> Option<(&Map, &Shared, u64)> {
+    fn find(&self, iova: u64, len: usize) -> Option<(&Map, &Backing, u64)> {
         let (start, map) = self.maps.range(..=iova).next_back()?;
         let at = iova - start;
         if at.checked_add(len as u64)? > map.size {
@@ -259,14 +256,20 @@ impl Foreign {
     }
 
     /// The file, opened before or now; `need` bytes of it are used.
-    fn file(&mut self, fd: OwnedFd, need: u64, write: bool) -> Result<Rc<Shared>, MapError> {
+    fn file(&mut self, fd: OwnedFd, need: u64, write: bool) -> Result<Rc<Backing>, MapError> {
         let stat = fstat(&fd)?;
-        let key = (stat.st_dev, stat.st_ino);
-        let known = self.files.get(&key).and_then(Weak::upgrade);
-        // A file that grew, or is now open for writing, is opened anew; its other maps keep what they have.
-        if let Some(file) = known.filter(|file| file.len >= need && (file.write || !write)) {
+        let known = |write: bool| {
+            let least = (stat.st_dev, stat.st_ino, write, need);
+            let most = (stat.st_dev, stat.st_ino, write, u64::MAX);
+            self.files
+                .range(least..=most)
+                .find_map(|(_, file)| file.upgrade())
+        };
+        let found = known(true).or_else(|| if write { None } else { known(false) });
+        if let Some(file) = found {
             return Ok(file);
         }
+        self.files.retain(|_, file| file.strong_count() > 0);
         if self.files.len() >= MAX_FILES {
             return Err(MapError::Files);
         }
@@ -287,11 +290,8 @@ impl Foreign {
             }
             None => return Err(MapError::NoMemory),
         };
-        let shared = Rc::new(Shared {
-            backing,
-            len,
-            write: can_write,
-        });
+        let shared = Rc::new(backing);
+        let key = (stat.st_dev, stat.st_ino, can_write, len);
         self.files.insert(key, Rc::downgrade(&shared));
         Ok(shared)
     }

@@ -23,6 +23,8 @@ const CHUNK: u64 = 32;
 const LOOK: u32 = 64;
 /// How long a client may leave an answer unread.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two tries to take a connection that could not be taken.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Connections that wait to be told that the card has a client; more wait in the kernel's queue.
 const WAITING: usize = 4;
 /// Refused messages of one client that are logged.
@@ -218,8 +220,11 @@ impl<'a> Server<'a> {
         let accepted = self.listener.socket.accept();
         match accepted.and_then(|(socket, _)| Connection::new(socket)) {
             Ok(connection) => self.waiting.push_back(connection),
-            // It has gone, or there is no file descriptor left: it may try again.
-            Err(error) => (self.log)(&format!("a client could not connect: {error}")),
+            // It has gone, or there is no file descriptor left: it waits where it is, so a pause, or the log would fill.
+            Err(error) => {
+                (self.log)(&format!("a client could not connect: {error}"));
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 

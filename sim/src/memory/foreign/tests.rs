@@ -27,7 +27,7 @@ fn accesses_reach_the_file_at_its_offset_whether_mapped_or_not() {
         let mapped = maps
             .files
             .values()
-            .all(|file| matches!(file.upgrade().unwrap().backing, Backing::Mapped(_)));
+            .all(|file| matches!(*file.upgrade().unwrap(), Backing::Mapped(_)));
         assert_eq!(mapped, flags == MemfdFlags::ALLOW_SEALING);
         for (at, data) in [(5, &b"abc"[..]), (8, b"0123456789abcdef"), (4096, b"z")] {
             assert!(maps.covers(0x10_0000 + at, data.len()));
@@ -202,4 +202,23 @@ fn what_is_no_memory_is_refused() {
     // Far more than any address space: a file reached by system calls does not mind.
     maps.map(0, 1 << 50, Some(huge), 0, BOTH, 9).unwrap();
     assert!(maps.write(1 << 49, b"x"));
+}
+
+#[test]
+fn a_file_that_grows_again_and_again_is_counted_each_time() {
+    let fd = memfd(1, MemfdFlags::ALLOW_SEALING);
+    let mut maps = Foreign::default();
+    for n in 0..MAX_FILES as u64 {
+        ftruncate(&fd, (n + 1) * PAGES).unwrap();
+        maps.map(n * PAGES, PAGES, same(&fd), n * PAGES, BOTH, usize::MAX)
+            .unwrap();
+    }
+    let last = MAX_FILES as u64 * PAGES;
+    ftruncate(&fd, last + PAGES).unwrap();
+    let mut map = |offset| maps.map(last, PAGES, same(&fd), offset, BOTH, usize::MAX);
+    assert!(matches!(map(last), Err(MapError::Files)));
+    map(0).unwrap();
+    maps.clear();
+    maps.map(0, PAGES, same(&fd), last, BOTH, usize::MAX)
+        .unwrap();
 }
