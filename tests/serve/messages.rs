@@ -95,6 +95,33 @@ fn broken_framing_ends_the_connection_and_nothing_else() {
 }
 
 #[test]
+fn who_says_nothing_holds_nothing_and_is_dropped() {
+    let server = Server::start(&["--config", "small"]);
+    let silent: Vec<UnixStream> = (0..3).map(|_| connect(&server)).collect();
+    (&silent[0]).write_all(&[1, 0, 1]).unwrap();
+    // The first that speaks is the client, at once.
+    drop(Client::new(Connection::new(connect(&server)).unwrap(), TIMEOUT).unwrap());
+    silent.into_iter().for_each(ends);
+    // Nor does one that speaks, but never says its version; the others are told so meanwhile.
+    let mut rude = connect(&server);
+    let bytes = header(command::DEVICE_RESET, size_of::<Header>(), 0);
+    rude.write_all(bytes.as_bytes()).unwrap();
+    rude.read_exact(&mut [0; size_of::<Header>()]).unwrap();
+    let second = Client::new(Connection::new(connect(&server)).unwrap(), TIMEOUT);
+    assert!(matches!(second, Err(Error::Refused { .. })));
+    ends(rude);
+    let client = good_client(&server);
+    // More of them than are taken at once only cost others time, and nothing to the client that is there.
+    let many: Vec<UnixStream> = (0..5).map(|_| connect(&server)).collect();
+    let second = Client::new(Connection::new(connect(&server)).unwrap(), TIMEOUT);
+    assert!(matches!(second, Err(Error::Refused { .. })));
+    drop((client, many));
+    let log = server.stop();
+    assert!(log.contains("it said nothing"), "{log}");
+    assert!(log.contains("did not send VFIO_USER_VERSION"), "{log}");
+}
+
+#[test]
 fn what_a_message_must_not_ask_is_refused() {
     let server = Server::start(&["--config", "small"]);
     let mut client = good_client(&server);

@@ -111,6 +111,11 @@ impl Device {
         self.finish_reset()
     }
 
+    /// Has the client exchanged versions?
+    pub fn greeted(&self) -> bool {
+        self.greeted
+    }
+
     /// Is there anything for the card to do?
     pub fn busy(&self) -> bool {
         !self.world.quiet()

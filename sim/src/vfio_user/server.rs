@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -25,7 +25,9 @@ const LOOK: u32 = 64;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two tries to take a connection that could not be taken.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Connections that wait to be told that the card has a client; more wait in the kernel's queue.
+/// How long a connection may be open without a completed VFIO_USER_VERSION.
+const GREETING: Duration = Duration::from_secs(5);
+/// Connections whose first message is not here yet; more wait in the kernel's queue.
 const WAITING: usize = 4;
 /// Refused messages of one client that are logged.
 const LOGGED: u32 = 20;
@@ -123,7 +125,9 @@ pub struct Server<'a> {
     listener: Listener,
     device: Device,
     client: Option<Client>,
-    waiting: VecDeque<Connection>,
+    waiting: VecDeque<Waiting>,
+    /// No connection is taken before, after one that could not be taken.
+    pause: Option<Instant>,
     served: Served,
     log: &'a mut dyn FnMut(&str),
 }
@@ -132,6 +136,15 @@ struct Client {
     connection: Connection,
     number: u64,
     refused: u32,
+    /// When it must have said its version.
+    deadline: Instant,
+}
+
+/// A connection that has said nothing yet: whoever speaks first, while the card has no client, is the client.
+struct Waiting {
+    connection: Connection,
+    /// When it must have spoken.
+    deadline: Instant,
 }
 
 impl<'a> Server<'a> {
@@ -142,6 +155,7 @@ impl<'a> Server<'a> {
             device,
             client: None,
             waiting: VecDeque::new(),
+            pause: None,
             served: Served::default(),
             log,
         }
@@ -177,21 +191,27 @@ impl<'a> Server<'a> {
     /// Looks after new connections; waits for something to do when `rest`. True at the end.
     fn look(&mut self, stop: BorrowedFd<'_>, rest: bool) -> Result<bool, ServeError> {
         let mut fds = vec![PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-        let room = self.waiting.len() < WAITING;
+        let now = Instant::now();
+        self.pause = self.pause.filter(|end| *end > now);
+        let room = self.waiting.len() < WAITING && self.pause.is_none();
         if room {
             fds.push(PollFd::new(&self.listener.socket, PollFlags::IN));
         }
         let connections = self.client.iter().map(|client| &client.connection);
         fds.extend(
             connections
-                .chain(&self.waiting)
+                .chain(self.waiting.iter().map(|waiting| &waiting.connection))
                 .map(|connection| PollFd::new(connection, PollFlags::IN)),
         );
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
+        let left = match rest {
+            true => self.next_deadline().map(|end| end - now.min(end)),
+            false => Some(Duration::ZERO),
         };
-        match poll(&mut fds, (!rest).then_some(&now)) {
+        let left = left.map(|left| Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => (),
             Err(error) => return Err(ServeError::Wait(error)),
         }
@@ -204,61 +224,92 @@ impl<'a> Server<'a> {
             self.accept();
         }
         if !self.waiting.is_empty() {
-            // A client that ended before they came is seen to have ended before they are told anything.
+            // A client that ended before they spoke is seen to have ended before they are told anything.
             for _ in 0..LOOK {
                 if !self.messages()? {
                     break;
                 }
             }
-            self.admit();
-            self.turn_away();
+            self.first_messages()?;
         }
+        self.drop_silent()?;
         Ok(false)
     }
 
     fn accept(&mut self) {
         let accepted = self.listener.socket.accept();
         match accepted.and_then(|(socket, _)| Connection::new(socket)) {
-            Ok(connection) => self.waiting.push_back(connection),
+            Ok(connection) => self.waiting.push_back(Waiting {
+                connection,
+                deadline: Instant::now() + GREETING,
+            }),
             // It has gone, or there is no file descriptor left: it waits where it is, so a pause, or the log would fill.
             Err(error) => {
                 (self.log)(&format!("a client could not connect: {error}"));
-                std::thread::sleep(PAUSE);
+                self.pause = Some(Instant::now() + PAUSE);
             }
         }
     }
 
-    /// The one that came first is the client when there is none.
-    fn admit(&mut self) {
-        if self.client.is_some() {
-            return;
-        }
-        if let Some(connection) = self.waiting.pop_front() {
-            self.served.clients += 1;
-            let number = self.served.clients;
-            (self.log)(&format!("client {number} has connected"));
-            self.client = Some(Client {
-                connection,
-                number,
-                refused: 0,
-            });
-        }
-    }
-
-    /// Tells those who came while the card has a client so, once their first message is here.
-    fn turn_away(&mut self) {
-        let log = &mut self.log;
-        self.waiting.retain_mut(|connection| {
-            match connection.try_receive() {
-                Ok(None) => return true,
-                Ok(Some(message)) => {
-                    let _ = reply(connection, &message, &[], Errno::BUSY.raw_os_error() as u32);
-                    log("a second client was turned away: the card has one");
+    /// Takes the first connection that speaks as the client; tells those that speak while there is one so.
+    fn first_messages(&mut self) -> Result<(), WorldError> {
+        for _ in 0..self.waiting.len() {
+            let Some(mut waiting) = self.waiting.pop_front() else {
+                break;
+            };
+            match waiting.connection.try_receive() {
+                Ok(None) => self.waiting.push_back(waiting),
+                Ok(Some(message)) if self.client.is_some() => {
+                    let busy = Errno::BUSY.raw_os_error() as u32;
+                    let _ = reply(&mut waiting.connection, &message, &[], busy);
+                    (self.log)("a second client was turned away: the card has one");
                 }
-                Err(_) => (),
+                Ok(Some(message)) => {
+                    self.served.clients += 1;
+                    let number = self.served.clients;
+                    (self.log)(&format!("client {number} has connected"));
+                    self.client = Some(Client {
+                        connection: waiting.connection,
+                        number,
+                        refused: 0,
+                        deadline: waiting.deadline,
+                    });
+                    if let Err(error) = self.message(message)? {
+                        self.drop_client(&error)?;
+                    }
+                }
+                Err(Error::Closed) => (),
+                Err(error) => (self.log)(&format!("a connection is dropped: {error}")),
             }
-            false
-        });
+        }
+        Ok(())
+    }
+
+    /// Drops those whose time to say their version is over.
+    fn drop_silent(&mut self) -> Result<(), WorldError> {
+        let now = Instant::now();
+        let before = self.waiting.len();
+        self.waiting.retain(|waiting| waiting.deadline > now);
+        for _ in self.waiting.len()..before {
+            (self.log)("a connection is dropped: it said nothing");
+        }
+        let greeted = self.device.greeted();
+        let late = |client: &mut Client| !greeted && client.deadline <= now;
+        if self.client.as_mut().is_some_and(late) {
+            self.drop_client(&Error::Timeout {
+                what: "send VFIO_USER_VERSION",
+                ms: GREETING.as_millis(),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// When there is something to do without any message.
+    fn next_deadline(&self) -> Option<Instant> {
+        let client = self.client.as_ref().filter(|_| !self.device.greeted());
+        let client = client.map(|client| client.deadline);
+        let waiting = self.waiting.iter().map(|waiting| waiting.deadline);
+        waiting.chain(client).chain(self.pause).min()
     }
 
     /// Handles what the client has sent; true when there was anything.
