@@ -3,6 +3,7 @@
 //! NBD is served by nbdkit with our plugin `libweir_nbd.so`, which cargo builds beside `weir`; this process becomes
 //! nbdkit, so that signals and exit status are its own.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -34,6 +35,10 @@ struct Nbd {
     /// Where NBD clients connect: a Unix socket, made here and removed at the end.
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
+    /// Where `weir lun --device control:PATH` may look and set meanwhile: a Unix socket, made here and removed at the end;
+    /// that of --socket with .control behind it, if not given.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
     /// The LUN that the empty export name means.
     #[arg(long, value_name = "N", default_value_t = 0)]
     lun: u32,
@@ -51,12 +56,18 @@ const PLUGIN: &str = "WEIR_NBD_PLUGIN";
 
 fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
     let plugin = plugin()?;
-    free(&nbd.socket)?;
+    free("socket", &nbd.socket)?;
+    let control = control_path(&nbd.socket, nbd.control.as_deref());
+    free("control", &control)?;
     println!(
-        "exporting {} over NBD: nbd+unix:///lun0?socket={} and further LUNs likewise; SIGINT or SIGTERM ends it",
+        "exporting {} over NBD: nbd+unix:///lun0?socket={} and further LUNs likewise; SIGINT or SIGTERM ends it\n\
+         its LUNs' depths, weights and statistics meanwhile: weir lun list --device control:{}",
         nbd.device,
-        nbd.socket.display()
+        nbd.socket.display(),
+        control.display()
     );
+    let mut control_option = OsString::from("control=");
+    control_option.push(&control);
     // Returns only when nbdkit cannot be started.
     let error = Command::new("nbdkit")
         .args(["--foreground", "--unix"])
@@ -65,6 +76,7 @@ fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
         .arg(&plugin)
         .arg(format!("device={}", nbd.device))
         .arg(format!("lun={}", nbd.lun))
+        .arg(control_option)
         .args(["blocksize-minimum=512", "blocksize-preferred=4096"])
         .args(["blocksize-maximum=32M", "blocksize-error-policy=error"])
         .exec();
@@ -97,14 +109,26 @@ fn plugin() -> Result<PathBuf, String> {
     }
 }
 
-/// Sees that nobody serves at `path`; removes what a killed server left there.
-fn free(path: &Path) -> Result<(), String> {
+/// The control socket of an export whose own is `socket`.
+fn control_path(socket: &Path, given: Option<&Path>) -> PathBuf {
+    given.map_or_else(
+        || {
+            let mut path = socket.as_os_str().to_owned();
+            path.push(".control");
+            path.into()
+        },
+        Path::to_owned,
+    )
+}
+
+/// Sees that nobody serves at `path`, which is that of --`option`; removes what a killed server left there.
+fn free(option: &str, path: &Path) -> Result<(), String> {
     let Ok(found) = fs::symlink_metadata(path) else {
         return Ok(());
     };
     if !found.file_type().is_socket() {
         return Err(format!(
-            "{}: there is a file that is no socket; choose another --socket",
+            "{}: there is a file that is no socket; choose another --{option}",
             path.display()
         ));
     }
@@ -112,7 +136,7 @@ fn free(path: &Path) -> Result<(), String> {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)
             .map_err(|error| format!("{}: cannot be removed: {error}", path.display())),
         _ => Err(format!(
-            "{}: an export is served there; end it, or choose another --socket",
+            "{}: an export is served there; end it, or choose another --{option}",
             path.display()
         )),
     }

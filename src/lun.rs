@@ -1,7 +1,7 @@
 //! `weir lun`: LUNs of a controller, their depths, weights and live statistics.
 //!
 //! A controller has one driver. When that is Linux's nvme driver, its admin passthrough carries the commands, while it
-//! does I/O; else weir brings the controller up itself, which resets it, and gives it back at the end.
+//! does I/O; when it is `weir export`, its control socket does; else weir brings the controller up itself, which resets it, and gives it back at the end.
 
 mod show;
 mod watch;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use weir_driver::backend::{Bdf, Device, DeviceError, KernelNvme, Sysfs};
+use weir_driver::backend::{Bdf, ControlSocket, Device, DeviceError, KernelNvme, Sysfs};
 use weir_driver::nvme::feature::Fairness;
 use weir_driver::{Admin, Controller, Error, Options, Pci};
 
@@ -53,8 +53,8 @@ enum Action {
 
 #[derive(clap::Args)]
 struct Common {
-    /// The controller: a PCI function (0000:01:00.0), bound to nvme or to vfio-pci; /dev/nvme0; or vfio-user:PATH, the
-    /// socket of `weir serve`.
+    /// The controller: a PCI function (0000:01:00.0), bound to nvme or to vfio-pci; /dev/nvme0; vfio-user:PATH, the
+    /// socket of `weir serve`; or control:PATH, the control socket of `weir export`, while that has the controller.
     #[arg(long, value_name = "DEVICE")]
     device: String,
     /// As JSON.
@@ -103,6 +103,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
         act(&mut kernel, &holder)
     };
+    if let Some(path) = device.strip_prefix("control:") {
+        let mut control = ControlSocket::open(Path::new(path)).map_err(opening)?;
+        let holder = Holder {
+            name: "weir export",
+            block_devices: Vec::new(),
+        };
+        return act(&mut control, &holder);
+    }
     if device.starts_with('/') {
         return beside(KernelNvme::open_path(Path::new(device)).map_err(opening)?);
     }
@@ -278,8 +286,9 @@ fn failed(error: Error) -> Failure {
 fn opening(error: DeviceError) -> Failure {
     let hint = match error {
         DeviceError::InUse { .. } | DeviceError::Served { .. } => {
-            "; a controller has one driver, and only that can ask and set it: end that process first. One that Linux's \
-             nvme driver has can be asked and set while it does I/O"
+            "; a controller has one driver, and only that can ask and set it: end that process first, or when it is \
+             `weir export`, name its control socket (--device control:PATH). One that Linux's nvme driver has can be \
+             asked and set while it does I/O"
         }
         _ => "",
     };

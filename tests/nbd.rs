@@ -58,7 +58,8 @@ impl Export {
             .unwrap();
         let mut export = Export { child, socket, log };
         let started = Instant::now();
-        while !export.socket.exists() {
+        // Which is made when the device is open.
+        while !export.control().exists() {
             let ended = export.child.try_wait().unwrap();
             assert!(
                 ended.is_none() && started.elapsed() < READY,
@@ -68,6 +69,10 @@ impl Export {
             std::thread::sleep(Duration::from_millis(20));
         }
         export
+    }
+
+    fn control(&self) -> PathBuf {
+        PathBuf::from(format!("{}.control", self.socket.display()))
     }
 
     fn uri(&self, lun: u32) -> String {
@@ -165,6 +170,72 @@ fn fio_verifies_and_flushes_reach_the_card() {
     server.stop();
 }
 
+/// `weir lun` through the control socket of an export, while that has the controller.
+fn lun(export: &Export, action: &[&str]) -> Output {
+    let device = format!("control:{}", export.control().display());
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.arg("lun").args(action).args(["--device", &device]);
+    weir.output().unwrap()
+}
+
+#[test]
+fn weir_lun_watches_and_sets_what_an_export_has() {
+    let server = Server::start(&["--config", "small", "--media-latency", "20us"]);
+    let export = Export::start(&server);
+    let text = |output: &[u8]| String::from_utf8_lossy(output).into_owned();
+    let good = |action: &[&str]| {
+        let output = lun(&export, action);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let list = good(&["list"]);
+    assert!(list.contains("driven by weir export"), "{list}");
+    assert!(list.contains("of which 32 may be used"), "{list}");
+    let uri = format!("--uri={}", export.uri(0));
+    let mut fio = Command::new("fio")
+        .args(["--name=r", "--ioengine=nbd", &uri, "--rw=randread"])
+        .args(["--bs=4k", "--iodepth=16", "--time_based", "--runtime=300"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Two looks of LUN 0, as JSON, between which the card completed commands.
+    let counts = |name: &str| -> u64 {
+        let stat = good(&["stat", "--json"]);
+        let (_, rest) = stat.split_once(&format!("\"{name}\": ")).unwrap();
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().unwrap()
+    };
+    let started = Instant::now();
+    while counts("peak") < 3 {
+        assert!(started.elapsed() < READY, "fio does nothing");
+    }
+    assert_eq!(counts("deferred_depth"), 0);
+    let set = good(&["set", "--depth", "0=1", "--weight", "0=3"]);
+    assert!(set.contains("512 B      1       3"), "{set}");
+    let (deferred, started) = (counts("deferred_depth"), Instant::now());
+    while counts("deferred_depth") < deferred + 10 {
+        assert!(started.elapsed() < READY, "depth 1 holds nothing back");
+    }
+    let watch = ["watch", "--interval", "500ms", "--count", "2", "--json"];
+    let watch = good(&watch);
+    assert_eq!(watch.lines().count(), 2, "{watch}");
+    assert!(watch.contains("\"lun\":0"), "{watch}");
+    let still = "\"iops\":0.0";
+    let first = |line: &str| line.find(still) == line.find("\"iops\":");
+    assert!(!watch.lines().any(first), "LUN 0 does nothing: {watch}");
+    // What the exporting process and the card refuse.
+    let output = lun(&export, &["set", "--depth", "33"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(fio.try_wait().unwrap().is_none(), "fio has ended");
+    fio.kill().unwrap();
+    fio.wait().unwrap();
+    let control = export.control();
+    export.stop();
+    assert!(!control.exists());
+    server.stop();
+}
+
 #[test]
 fn qemu_img_finds_what_it_wrote() {
     let server = Server::start(&["--config", "small", "--lun-size", "4m"]);
@@ -207,6 +278,16 @@ fn what_is_in_use_or_missing_is_refused() {
         2,
         "an export is served there",
     );
+    // So is its control socket, which a further export would need.
+    let control = export.control();
+    let output = Export::command(&device(&server), &other)
+        .arg("--control")
+        .arg(&control)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("choose another --control"), "{said}");
     // The device is opened by nbdkit, whose exit status that is.
     refused(
         &device(&server),

@@ -66,6 +66,14 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// Another process of ours, which has the controller, did not execute an admin command.
+    #[error("{command} through the process that has the controller: {reason}")]
+    Control {
+        /// The command.
+        command: &'static str,
+        /// Why not.
+        reason: String,
+    },
     /// The controller broke the protocol on the admin queue.
     #[error("admin queue: {0}")]
     Protocol(#[from] QueueError),

@@ -9,6 +9,7 @@
 //! * [`open`] brings a controller up on any of the driver's back ends, with a queue and a worker thread a CPU.
 //! * [`Luns`] takes requests. A stream of requests (an NBD connection) stays on one worker, so on one queue.
 //! * `worker.rs` has the loop; a command that is late is asked about at the card, aborted, and at last given up.
+//! * [`Control`] lets `weir lun` of another process list, watch and set while this one has the controller.
 //! * `nbd/` is the nbdkit plugin over it.
 //!
 //! The last handle, when dropped, ends what is in flight, deletes the queues and shuts the controller down.
@@ -18,7 +19,9 @@
 //! the driver's own path (no atomic, no copy) uses `weir-driver`.
 #![forbid(unsafe_code)]
 
+mod control;
 mod luns;
 mod worker;
 
+pub use control::{Control, ControlError, Execute};
 pub use luns::{IoError, Luns, OpenError, open};

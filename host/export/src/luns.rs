@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use weir_driver::backend::{Device, DeviceError};
-use weir_driver::nvme::StatusCode;
 use weir_driver::nvme::log::LunStatistics;
+use weir_driver::nvme::{Command, StatusCode};
 use weir_driver::{Admin, Buffer, Controller, Error, Lun, Op, Options, Pci, Queue, QueueConfig};
 
 use crate::worker::{Outcome, Request, work};
@@ -97,6 +97,9 @@ pub trait Luns: Send + Sync {
 
     /// Makes durable what was written to the LUN before.
     fn flush(&self, stream: usize, lun: u32) -> Result<(), IoError>;
+
+    /// Executes an admin command, as [`Admin::execute`] does.
+    fn admin(&self, name: &'static str, command: Command, data: &mut [u8]) -> Result<u32, Error>;
 
     /// What the card did for each LUN since it was opened; none when it is no Weir card, or lost.
     fn statistics(&self) -> Vec<(u32, LunStatistics)>;
@@ -353,6 +356,13 @@ where
                 code: status.code(),
             }),
             Err(reason) => Err(IoError::Lost(reason)),
+        }
+    }
+
+    fn admin(&self, name: &'static str, command: Command, data: &mut [u8]) -> Result<u32, Error> {
+        match lock(&self.controller).as_mut() {
+            Some(controller) => controller.execute(name, command, data),
+            None => Err(Error::Disabled),
         }
     }
 

@@ -146,6 +146,14 @@ pub enum DeviceError {
         /// Why.
         source: crate::error::Error,
     },
+    /// The control socket of another process, or that process.
+    #[error("control:{}: {reason}", .path.display())]
+    Control {
+        /// The socket.
+        path: PathBuf,
+        /// What went wrong.
+        reason: String,
+    },
     /// A system call failed.
     #[error("{bdf}: {what}: {source}")]
     Io {

@@ -6,6 +6,7 @@
 //! | `vfio_user.rs` | [`VfioUserPci`]: a function that another process serves, such as `weir serve` |
 //! | `dma.rs`, `extents.rs` | DMA memory for both: chunks that the device can reach, pages cut from them |
 //! | `kernel.rs` | [`KernelNvme`]: no `Pci`; admin commands through Linux's nvme driver, while that has the controller |
+//! | `control.rs` | [`ControlSocket`]: no `Pci`; admin commands through a process of ours that has the controller |
 //! | `sysfs.rs` | [`Sysfs`]: what the kernel says of PCI functions, drivers and IOMMU groups |
 //! | `openers.rs` | [`openers`]: which processes have a device file open |
 //! | `eventfd.rs` | interrupts as eventfds |
@@ -26,6 +27,7 @@
 //! # }
 //! ```
 
+pub mod control;
 mod dma;
 mod error;
 mod eventfd;
@@ -36,6 +38,7 @@ mod sysfs;
 mod vfio;
 mod vfio_user;
 
+pub use control::ControlSocket;
 pub use error::DeviceError;
 pub use kernel::KernelNvme;
 pub use openers::{Opener, openers};

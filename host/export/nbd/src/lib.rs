@@ -4,16 +4,18 @@
 //! of its own over the controller's queues, and several may write the same LUN (multi-conn): a flush on any of them
 //! covers all. FUA is a write and a flush.
 //!
-//! Parameters: `device=` as for `weir lun --device`; `lun=N` is what the empty export name means, 0 if not given.
+//! Parameters: `device=` as for `weir lun --device`; `lun=N` is what the empty export name means, 0 if not given;
+//! `control=PATH` makes a socket there for `weir lun --device control:PATH`.
 //!
 //! # What it leaves out
 //! Trim, zero and extents. Block sizes are told by nbdkit's own filter blocksize-policy, which `weir export` adds.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nbdkit::{Error, Flags, FuaFlags, Result, Server, ThreadModel, plugin};
-use weir_export::{IoError, Luns};
+use weir_export::{Control, IoError, Luns};
 
 /// Errnos of Linux.
 const EIO: i32 = 5;
@@ -23,13 +25,17 @@ const ENOENT: i32 = 2;
 struct State {
     device: Option<String>,
     lun: u32,
+    control_path: Option<PathBuf>,
     luns: Option<Arc<dyn Luns>>,
+    control: Option<Control>,
 }
 
 static STATE: Mutex<State> = Mutex::new(State {
     device: None,
     lun: 0,
+    control_path: None,
     luns: None,
+    control: None,
 });
 static CONNECTIONS: AtomicUsize = AtomicUsize::new(0);
 
@@ -95,19 +101,21 @@ impl Server for Connection {
 
     fn config_help() -> Option<&'static str> {
         Some(
-            "device=DEVICE  (required) 0000:01:00.0 or vfio-user:PATH\nlun=N          what the empty export name means",
+            "device=DEVICE  (required) 0000:01:00.0 or vfio-user:PATH\nlun=N          what the empty export name means\n\
+             control=PATH   a socket for weir lun",
         )
     }
 
     fn config(key: &str, value: &str) -> Result<()> {
         match (key, value.parse()) {
             ("device", _) => state().device = Some(value.to_owned()),
+            ("control", _) => state().control_path = Some(value.into()),
             ("lun", Ok(lun)) => state().lun = lun,
             ("lun", Err(_)) => return refuse(EINVAL, format!("lun={value}: must be a number")),
             _ => {
                 return refuse(
                     EINVAL,
-                    format!("unknown parameter {key}; device= and lun= are known"),
+                    format!("unknown parameter {key}; device=, lun= and control= are known"),
                 );
             }
         }
@@ -129,12 +137,24 @@ impl Server for Connection {
             Ok(luns) => state.luns = Some(luns),
             Err(error) => return refuse(EIO, error),
         }
+        if let (Some(path), Some(luns)) = (&state.control_path, state.luns.clone()) {
+            let execute =
+                Box::new(move |name, command, data: &mut [u8]| luns.admin(name, command, data));
+            match Control::serve(path, execute) {
+                Ok(control) => state.control = Some(control),
+                Err(error) => return refuse(EIO, error),
+            }
+        }
         Ok(())
     }
 
     fn unload() {
         // Used and dropped outside the lock: dropping it ends what is in flight.
-        let luns = state().luns.take();
+        let (luns, control) = {
+            let mut state = state();
+            (state.luns.take(), state.control.take())
+        };
+        drop(control);
         if let Some(luns) = luns {
             report(luns.as_ref());
         }
