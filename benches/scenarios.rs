@@ -106,7 +106,6 @@ fn main() {
             let sections = (0..luns)
                 .map(|lun| (lun, jobs, 1024 / jobs / luns))
                 .collect();
-            // By weight a round is 32 commands a LUN.
             let ran = bench.shared_tags(sections, rule, u64::from(luns).max(8) * 190);
             let iops = ran.iops();
             if rule == Fairness::NONE {
@@ -159,7 +158,7 @@ fn main() {
         "{:>8} {:>38}",
         "depth", "parts of the IOPS, to be 6.7 13.3 26.7 53.3 %"
     );
-    for depth in [16, 8, 4] {
+    for depth in [16, 12, 8, 4] {
         let sections = (0..4).map(|lun| (lun, 4, 48)).collect();
         let ran = bench.run(4096, sections, 16, 6000, |s| {
             s.tags = 16;

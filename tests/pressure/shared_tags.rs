@@ -28,8 +28,9 @@ fn luns_that_want_alike_get_alike_at_no_cost() {
         .map(|(name, rule)| {
             let what = format!("S3, {luns} LUNs, rule {name}");
             let ran = run(&what, (0..luns).map(|lun| (lun, 4, 8)), rule);
-            // By the even rule each holds its share, and there are as many tags as shares.
+            // By the even rule each holds its share, and there are as many tags as shares; by weight a turn ends after a command.
             match rule {
+                Fairness::WEIGHTED => exercised(&what, Trouble::Share, 200, ran.luns()),
                 Fairness::EVEN if luns * 4 <= TAGS => {
                     exercised(&what, Trouble::Share, 200, ran.luns());
                 }
@@ -76,34 +77,34 @@ fn a_heavy_lun_leaves_the_light_ones_their_share() {
     );
 }
 
-/// Saturated LUNs of weights 1, 2, 4 and 8 share the tags like that, within 5 %.
+/// Saturated LUNs share the tags by their weights, within 5 %, also where a LUN's depth is well below the tags.
 #[test]
 fn saturated_luns_share_by_weight() {
-    let weights = [1, 2, 4, 8];
-    let job = readers(512, (0..4).map(|lun| (lun, 8, 32)));
-    // A round is 480 commands: long enough for twenty.
-    let load = Load {
-        time_ns: 2_000_000,
-        ..load(16, 0)
-    };
-    let ran = card().run("S3, weights", &job, load, |s| {
-        s.tags = 8;
-        s.depth = vec![(None, 8)];
-        s.fairness = Fairness::WEIGHTED;
-        s.weight = (0..).zip(weights).map(|(lun, w)| (Some(lun), w)).collect();
-        s.media_latency = media(1_200);
-    });
-    // One LUN may hold all tags, which is its depth as well: that counts first.
-    for lun in ran.luns() {
-        exercised("S3, weights", Trouble::Depth, 400, [lun]);
-    }
-    let got = ran.iops_by_lun();
-    println!("S3: {got:.0?} IOPS by weights {weights:?}");
-    for (lun, weight) in weights.iter().enumerate() {
-        let part = got[lun] / got.iter().sum::<f64>() * 15.0 / f64::from(*weight);
-        assert!(
-            (0.95..1.05).contains(&part),
-            "LUN {lun} gets {part:.2} of its share: {got:.0?}"
-        );
+    for (tags, depth, weights) in [(8, 8, [1, 2, 4, 8]), (32, 20, [1, 1, 2, 4])] {
+        let what = format!("S3, weights {weights:?}, {tags} tags, depth {depth}");
+        let job = readers(512, (0..4).map(|lun| (lun, 8, 32)));
+        let load = Load {
+            time_ns: 2_000_000,
+            ..load(16, 0)
+        };
+        let ran = card().run(&what, &job, load, |s| {
+            s.tags = tags;
+            s.depth = vec![(None, depth)];
+            s.fairness = Fairness::WEIGHTED;
+            s.weight = (0..).zip(weights).map(|(lun, w)| (Some(lun), w)).collect();
+            s.media_latency = media(u64::from(tags) * 150);
+        });
+        for lun in ran.luns() {
+            exercised(&what, Trouble::Share, 400, [lun]);
+        }
+        let (got, sum) = (ran.iops_by_lun(), weights.iter().sum::<u16>());
+        println!("{what}: {got:.0?} IOPS");
+        for (lun, weight) in weights.iter().enumerate() {
+            let part = got[lun] / got.iter().sum::<f64>() * f64::from(sum) / f64::from(*weight);
+            assert!(
+                (0.95..1.05).contains(&part),
+                "{what}: LUN {lun} gets {part:.2} of its share: {got:.0?}"
+            );
+        }
     }
 }

@@ -371,12 +371,16 @@ fn fairness_rules_share_the_tags() {
     near("none", &run(NONE, &alike, &alike), &alike, 1);
     near("even", &run(EVEN, &alike, &alike), &alike, 1);
     near("weights alike", &run(WEIGHTED, &alike, &alike), &alike, 5);
-    // Few long turns: a window of the run holds a part of one, so it is not exact.
     let weights = [1, 2, 4, 8];
-    near("weights", &run(WEIGHTED, &weights, &alike), &weights, 5);
-    // A LUN that may hold every tag fills its depth in its turn, and loses no part of it.
-    let got = shares(WEIGHTED, &weights, &alike, 8, 400_000);
-    near("weights, depth as tags", &got, &weights, 5);
+    near("weights", &run(WEIGHTED, &weights, &alike), &weights, 1);
+    let got = shares(WEIGHTED, &weights, &alike, 8, 200_000);
+    near("weights, depth as tags", &got, &weights, 1);
+    // A depth below the tags does not take a LUN's weight from it, as long as its quantum fits.
+    let eight = [1, 1, 1, 1, 2, 2, 2, 2];
+    let got = shares(WEIGHTED, &eight, &[1; 8], 4, 200_000);
+    near("weights, depth half the tags", &got, &eight, 1);
+    let got = shares(WEIGHTED, &weights, &[32; 4], 3, 400_000);
+    near("weights, large commands, small depth", &got, &weights, 5);
     // Commands of 128 KiB against commands of 4 KiB: the same bytes.
     let costs = [32, 8, 1, 1];
     near("costs", &run(WEIGHTED, &alike, &costs), &[1, 4, 32, 32], 5);

@@ -1,7 +1,6 @@
 //! P2: judges the LUN at hand, admits its head, and decides who is next.
 
 use super::engine::Engine;
-use super::row::QUANTUM_SHIFT;
 use crate::interfaces::{Op, Rule};
 use weir_kit::*;
 
@@ -18,6 +17,8 @@ pub(super) struct Admission {
     pub open: Sig,
     /// It goes on with the rest of its quantum although others wait.
     pub in_quantum: Sig,
+    /// It had its visit, which added a quantum that does not cover its head yet, and lets the next one go.
+    pub saves: Sig,
 }
 
 /// One judgement of `cur`.
@@ -30,38 +31,30 @@ pub(super) fn admit(e: &Engine) -> Admission {
     let tag_left = e.tag_valid & e.executing.lt(e.tag_depth);
     let open = tag_left & !e.exec_valid;
     let can = e.discard_turn | open;
-    let admit = mine & eligible & can;
-    let execute = admit & !e.discard_turn;
-    let discard = admit & e.discard_turn;
 
     comment(
-        "deficit round robin: a new quantum when the rest does not cover the head, so every visit admits",
+        "deficit round robin: a new quantum when the rest does not cover the head; while that is not enough, others go first",
     );
     let weighted = e.rule.is(Rule::Weighted);
-    let cost = row.head_cost;
-    let short = row.deficit.lt(cost.zext(row.deficit.width()));
-    let refilled = cat(&[row.weight, row.deficit.trunc(QUANTUM_SHIFT)]);
+    let cost = row.head_cost.zext(row.deficit.width());
+    let short = !row.in_turn();
+    let refilled = row.deficit + row.weight.zext(row.deficit.width());
     let budget = short.mux(refilled, row.deficit);
-    let rest = budget - cost.zext(budget.width());
+    let covers = budget.ge(cost);
+    let rest = covers.mux(budget - cost, 0);
+    let goes = mine & eligible & can;
+    let others_wait = p.work.valid;
+    let saves = goes & !e.discard_turn & weighted & !covers & others_wait;
+    let admit = goes & !saves;
+    let execute = admit & !e.discard_turn;
+    let discard = admit & e.discard_turn;
     let covers_next = rest.ge(link.cost.zext(rest.width()));
     let last = row.parked.eq(1);
 
-    comment(
-        "a LUN that holds its whole depth when no tag is left keeps its turn: nobody could go, and the next tag may be its own",
-    );
-    let holds = execute
-        & weighted
-        & covers_next
-        & !last
-        & new.depth_full()
-        & e.executing.ge(e.tag_depth - 1);
-    let in_turn = weighted & row.parked.any() & !short;
-    let keeps = in_turn & row.depth_full() & e.executing.ge(e.tag_depth);
-    let drop = mine & !eligible & !keeps;
+    let drop = mine & !eligible;
 
     let is_write = e.info.op.is(Op::Write);
     let more_in_flight = row.in_flight + 1;
-    let others_wait = p.work.valid;
     let gives_way = execute & weighted & !covers_next & others_wait;
     when(admit, || {
         e.row_write.set(1);
@@ -87,9 +80,13 @@ pub(super) fn admit(e: &Engine) -> Admission {
         e.exec_weight.set(row.weight);
     });
     when(drop, || e.row_write.set(1));
+    when(saves, || {
+        e.row_write.set(1);
+        new.deficit.set(budget);
+    });
 
     comment("cur stays while it can go on and nobody waits, or its quantum lasts");
-    e.judged.set((admit & !holds) | drop);
+    e.judged.set(admit | drop | saves);
     e.stay
         .set(admit & e.new_eligible & (!others_wait | (weighted & covers_next)));
     e.defer(
@@ -109,7 +106,7 @@ pub(super) fn admit(e: &Engine) -> Admission {
     );
     assert(
         "deficit_covers_head",
-        !(execute & weighted) | budget.ge(cost.zext(budget.width())),
+        !(execute & weighted) | covers | !others_wait,
     );
     Admission {
         admit,
@@ -117,5 +114,6 @@ pub(super) fn admit(e: &Engine) -> Admission {
         discard,
         open,
         in_quantum: execute & weighted & covers_next,
+        saves,
     }
 }

@@ -117,10 +117,12 @@ fn waits(e: &Engine, t: &Scheduler, l: u32, row: &Row, unoffered: Sig) -> Sig {
         unswept.le(2 * luns) & (!asleep | (unswept + to_come).lt(2 * luns)),
     );
 
-    comment("turns in which it could go, and did not");
+    comment(
+        "turns in which it could go, and had no visit; by the weighted rule a visit may only save for a large command",
+    );
     let passed_over = reg(16, 0);
     let counts = t.admission.open & !e.walk_turn & !t.admission.in_quantum;
-    let goes = t.admission.execute & e.cur.eq(here);
+    let goes = (t.admission.execute | t.admission.saves) & e.cur.eq(here);
     when(e.clearing | e.discarding, || passed_over.set(0)).elsewhen(e.turn_admit, || {
         when(!(eligible & row.queued) | goes, || passed_over.set(0))
             .elsewhen(counts, || passed_over.set(passed_over + 1));

@@ -32,6 +32,9 @@
 //! all LUNs at once (share grows, rule changes, discard) starts a sweep over the rows, and the rule holds for the rows behind it.
 //! `queued(l)` means: in the work set, in the register before it, or `cur`, the LUN that admission looks at.
 //!
+//! **Weights.** By the weighted rule (deficit round robin) a LUN's turn is a quantum of `weight` x 4 KiB of commands. A visit that
+//! does not cover the head yet (at most 32 / weight of them a command) saves its quantum and lets the next LUN go, unless none waits.
+//!
 //! # Latency in cycles
 //! park.valid to park.ready 0 to 3; from there to exec.valid 3 when admission looks at no other LUN. done 0 to 3, then to cq_work 1.
 //! pop 0 to 3, then to popped 1. One command every 4 cycles through each of these, on one LUN or on many.

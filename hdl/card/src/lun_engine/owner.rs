@@ -5,7 +5,7 @@
 
 use super::admit::Admission;
 use super::engine::Engine;
-use super::row::{CqRow, Info, Link, QUANTUM_SHIFT, Row, Rows};
+use super::row::{CqRow, Info, Link, MOST_COST, Row, Rows};
 use super::walker::Walk;
 use crate::bitmap::check::Contract;
 use crate::interfaces::Op;
@@ -14,9 +14,6 @@ use weir_kit::*;
 
 /// Larger cards are built without ghost owners.
 pub(super) const MOST_SLOTS: u32 = 8;
-
-/// Largest command in 4 KiB units.
-const MOST_COST: u32 = 1 << QUANTUM_SHIFT;
 
 /// Where a slot is.
 #[derive(HwEnum, Clone, Copy)]

@@ -1,7 +1,7 @@
 //! P0: parks a command on its LUN; takes a completed one from its CQ's list (P0 reads, P1 commits).
 
 use super::engine::Engine;
-use super::row::{Info, Link, QUANTUM_SHIFT};
+use super::row::{Info, Link, MOST_COST};
 use crate::interfaces::Op;
 use weir_kit::*;
 
@@ -44,7 +44,7 @@ pub(super) fn park(e: &Engine) {
         });
         e.held.set(e.held + 1);
     });
-    let cost_right = cmd.cost.any() & cmd.cost.le(1u32 << QUANTUM_SHIFT);
+    let cost_right = cmd.cost.any() & cmd.cost.le(MOST_COST);
     assume("cost_in_range", !p.park.valid | cost_right);
     e.defer(parks & was_empty, row, lit(0, 1), e.executing);
 }

@@ -4,10 +4,10 @@ use crate::config::CardConfig;
 use crate::interfaces::{BLOCKS_BITS, COST_BITS};
 use weir_kit::*;
 
-/// Width of a LUN's deficit in 4 KiB units: a rest below the largest command (31) on top of the largest quantum (65535 x 32).
-pub const DEFICIT_BITS: u32 = 21;
-/// Largest command in 4 KiB units, log2: a quantum is `weight << QUANTUM_SHIFT`.
-pub const QUANTUM_SHIFT: u32 = 5;
+/// Width of a LUN's deficit in 4 KiB units: a rest below the largest command (31) on top of the largest quantum (65535).
+pub const DEFICIT_BITS: u32 = 17;
+/// Largest command in 4 KiB units: 128 KiB.
+pub const MOST_COST: u32 = 32;
 /// Width of a park time: the low bits of the card's cycle count (17 s).
 pub const WAIT_BITS: u32 = 32;
 
@@ -42,7 +42,7 @@ pub struct Row {
     /// Most tags the LUN ever held.
     #[bits(p.depth_bits())]
     pub peak: Sig,
-    /// Weight of the deficit round robin.
+    /// Weight of the deficit round robin: a quantum in 4 KiB units.
     #[bits(16)]
     pub weight: Sig,
     /// What is left of the quantum, in 4 KiB units.
@@ -127,6 +127,12 @@ impl Row {
         let flush_waits = self.head_flush & self.writes.any();
         let may = !self.depth_full() & !self.share_full(limits) & !flush_waits;
         self.parked.any() & (limits.discard | may)
+    }
+
+    /// 1 bit: the rest of its quantum covers its head.
+    pub fn in_turn(&self) -> Sig {
+        let cost = self.head_cost.zext(self.deficit.width());
+        self.parked.any() & self.deficit.ge(cost)
     }
 
     /// 1 bit: has a parked or an executing command.

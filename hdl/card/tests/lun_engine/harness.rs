@@ -86,6 +86,7 @@ pub(super) struct Harness {
     pub(super) longest_wait: u64,
     pub(super) admissions: u64,
     pub(super) deferrals: u64,
+    pub(super) saved: u64,
 }
 
 impl Harness {
@@ -128,6 +129,7 @@ impl Harness {
             longest_wait: 0,
             admissions: 0,
             deferrals: 0,
+            saved: 0,
         };
         h.start();
         h

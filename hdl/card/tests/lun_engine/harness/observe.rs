@@ -28,6 +28,7 @@ impl Harness {
             2 => self.admit(),
             _ => self.complete(now),
         }
+        self.puts(now);
         if self.b.is("exec_valid") && self.exec_ready {
             self.executing.push(self.b.get("exec_slot") as u32);
         }
@@ -48,10 +49,22 @@ impl Harness {
         if self.work.offer.is_some() && self.b.is("work_ready") {
             self.work.take();
         }
-        if self.b.is("work_put_valid") {
-            self.work.put(self.b.get("work_put_index") as u32, now + 1);
-        }
         self.tick();
+    }
+
+    /// LUNs into the work set. One that P2 has put there without an admission had its visit, and saves.
+    fn puts(&mut self, now: u64) {
+        if !self.b.is("work_put_valid") {
+            return;
+        }
+        let lun = self.b.get("work_put_index") as u32;
+        let admitted = self.b.is("exec_valid") && !self.p2.0;
+        if self.phase == 3 && !admitted && !self.walk_turn && !self.m.discard {
+            assert!(self.p2.1, "LUN {lun} saves, and no other waits");
+            self.m.save(lun as usize);
+            self.saved += 1;
+        }
+        self.work.put(lun, now + 1);
     }
 
     fn park_and_pop(&mut self, now: u64) {
@@ -212,7 +225,8 @@ impl Harness {
                 (command.sq, command.op.into()),
                 "what executes is what was parked"
             );
-            self.m.admit(slot, l, get("tag"), self.p2.1, now - 1);
+            self.m
+                .admit(slot, l, get("tag"), self.p2.1, self.p.exact, now - 1);
             self.admissions += 1;
         }
         let ending = self.ending.take();
