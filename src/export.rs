@@ -4,13 +4,15 @@
 //! nbdkit, so that signals and exit status are its own.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
+
+use weir_driver::backend::{Bdf, DeviceError};
 
 use crate::Failure;
 
@@ -55,11 +57,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 const PLUGIN: &str = "WEIR_NBD_PLUGIN";
 
 fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
+    if !nbd.device.starts_with("vfio-user:") {
+        let wrong = |_| DeviceError::Name {
+            name: nbd.device.clone(),
+        };
+        nbd.device
+            .parse::<Bdf>()
+            .map_err(wrong)
+            .map_err(|e| e.to_string())?;
+    }
     let plugin = plugin()?;
     free("socket", &nbd.socket)?;
     let control = control_path(&nbd.socket, nbd.control.as_deref());
     free("control", &control)?;
-    println!(
+    if control == nbd.socket {
+        return Err("--socket and --control: must be two different paths".to_owned());
+    }
+    // Nobody need read it.
+    let _ = writeln!(
+        io::stdout(),
         "exporting {} over NBD: nbd+unix:///lun0?socket={} and further LUNs likewise; SIGINT or SIGTERM ends it\n\
          its LUNs' depths, weights and statistics meanwhile: weir lun list --device control:{}",
         nbd.device,
@@ -121,10 +137,30 @@ fn control_path(socket: &Path, given: Option<&Path>) -> PathBuf {
     )
 }
 
+/// Bytes of `sun_path`, unix(7), less the zero at its end.
+const MAX_PATH: usize = 107;
+
 /// Sees that nobody serves at `path`, which is that of --`option`; removes what a killed server left there.
 fn free(option: &str, path: &Path) -> Result<(), String> {
+    let len = path.as_os_str().len();
+    if len > MAX_PATH {
+        return Err(format!(
+            "{}: a socket's path has at most {MAX_PATH} bytes, this has {len}; choose another --{option}",
+            path.display()
+        ));
+    }
     let Ok(found) = fs::symlink_metadata(path) else {
-        return Ok(());
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        return match folder {
+            Some(folder) if !folder.is_dir() => Err(format!(
+                "{}: there is no folder {}; choose another --{option}",
+                path.display(),
+                folder.display()
+            )),
+            _ => Ok(()),
+        };
     };
     if !found.file_type().is_socket() {
         return Err(format!(

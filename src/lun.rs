@@ -290,6 +290,9 @@ fn opening(error: DeviceError) -> Failure {
              `weir export`, name its control socket (--device control:PATH). One that Linux's nvme driver has can be \
              asked and set while it does I/O"
         }
+        DeviceError::Name { .. } => {
+            "; or /dev/nvme0, of Linux's nvme driver, or control:PATH, of `weir export`"
+        }
         _ => "",
     };
     Failure::Usage(format!("{error}{hint}"))

@@ -13,6 +13,7 @@ mod rtl;
 mod serve;
 mod sim;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         Err(Failure::Wrong(message)) => (message, 1),
         Err(Failure::Usage(message)) => (message, 2),
     };
-    eprintln!("weir: {message}");
+    // Nobody need read it.
+    let _ = writeln!(std::io::stderr(), "weir: {message}");
     ExitCode::from(code)
 }

@@ -119,6 +119,14 @@ pub fn per_lun_latency(text: &str) -> Result<PerLun<Latency>, String> {
     })
 }
 
+/// Reads a bandwidth in bytes a second: 8g.
+pub fn bandwidth(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("nothing would ever be moved; without the option there is no bound".to_owned()),
+        rate => Ok(rate),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,5 +1,7 @@
 //! `weir serve`: the simulated card as a PCI device over vfio-user.
 
+use std::fmt::Arguments;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -19,7 +21,7 @@ use weir_sim::vfio_user::server::{Listener, ServeError, Server};
 use weir_sim::world::{World, WorldConfig};
 
 use crate::Failure;
-use crate::options::{CardArgs, PerLun, per_lun_latency, size};
+use crate::options::{CardArgs, PerLun, bandwidth, per_lun_latency, size};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -40,7 +42,7 @@ pub struct Args {
     #[arg(long, value_name = "[LUN=]TIME", value_parser = per_lun_latency)]
     media_latency: Vec<PerLun<Latency>>,
     /// Bound on media's bandwidth, simulated, reads and writes together, bytes a second (8g).
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
     media_bandwidth: Option<u64>,
     /// Between card and host: none, which is the fastest to simulate, or gen<1-5>x<lanes>.
     #[arg(long, value_name = "LINK", default_value = "none")]
@@ -96,9 +98,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     run::bring_up(&mut world, queues, luns, tags).map_err(|e| wrong(&e))?;
     let device = Device::new(world).map_err(|e| wrong(&e))?;
 
-    let mut log = |line: &str| eprintln!("weir: {line}");
+    let mut log = |line: &str| say(io::stderr(), format_args!("weir: {line}"));
     let mut server = Server::new(listener, device, &mut log);
-    println!(
+    let serving = format!(
         "serving a {} card on {}: {queues} queues x {} entries, {luns} LUNs of {} MiB, {tags} tags, link {}",
         card.name,
         args.socket.display(),
@@ -106,7 +108,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         args.lun_size >> 20,
         args.link
     );
-    println!("time is the simulator's; SIGINT or SIGTERM ends it");
+    say(
+        io::stdout(),
+        format_args!("{serving}\ntime is the simulator's; SIGINT or SIGTERM ends it"),
+    );
     let started = Instant::now();
     let result = server.run(stop.as_fd());
     summary(&mut server, started.elapsed());
@@ -117,12 +122,21 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
+/// Most bytes of all LUNs: that, a file of it and its header fit the numbers that the kernel has for files.
+const MAX_MEDIA: u64 = 1 << 62;
+
 fn world_config(args: &Args, card: &CardConfig) -> Result<WorldConfig, Failure> {
     let count = args.card.luns.unwrap_or(card.luns);
     let blocks = args.lun_size / BLOCK as u64;
-    if blocks == 0 {
+    if blocks == 0 || !args.lun_size.is_multiple_of(BLOCK as u64) {
         return Err(Failure::Usage(format!(
-            "--lun-size {}: at least a block of {BLOCK} bytes",
+            "--lun-size {}: must be whole blocks of {BLOCK} bytes, at least one",
+            args.lun_size
+        )));
+    }
+    if args.lun_size > MAX_MEDIA / u64::from(count) {
+        return Err(Failure::Usage(format!(
+            "--lun-size {}: {count} LUNs of it are more than 2^62 bytes",
             args.lun_size
         )));
     }
@@ -149,26 +163,32 @@ fn world_config(args: &Args, card: &CardConfig) -> Result<WorldConfig, Failure> 
     })
 }
 
+/// Writes a line. Nobody need read it: a card that is served does not end with its log.
+fn say(mut out: impl Write, line: Arguments<'_>) {
+    let _ = writeln!(out, "{line}");
+}
+
 /// What was served.
 fn summary(server: &mut Server<'_>, wall: Duration) {
     let served = server.served();
     let world = server.device().world();
     let (stats, media) = (world.stats(), world.media().moved());
-    println!(
-        "served {} clients, {} messages; {} interrupts",
+    let mut text = format!(
+        "served {} clients, {} messages; {} interrupts\n",
         served.clients,
         served.messages,
         world.host().interrupts()
     );
-    println!(
-        "media: {} reads, {} bytes; {} writes, {} bytes (of at most 4 KiB each)",
+    text += &format!(
+        "media: {} reads, {} bytes; {} writes, {} bytes (of at most 4 KiB each)\n",
         stats.media.reads, media.read, stats.media.writes, media.written
     );
-    println!(
+    text += &format!(
         "{} cycles of the card, {} of them clocked, in {:.1} s",
         stats.cycles,
         stats.clocked,
         wall.as_secs_f64()
     );
     world.trace_end();
+    say(io::stdout(), format_args!("{text}"));
 }

@@ -16,7 +16,7 @@ use weir_sim::run::{self, Outcome, Settings};
 use weir_sim::time::Latency;
 
 use crate::Failure;
-use crate::options::{CardArgs, PerLun, per_lun_latency, per_lun_number, size};
+use crate::options::{CardArgs, PerLun, bandwidth, per_lun_latency, per_lun_number, size};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -57,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "[LUN=]TIME", value_parser = per_lun_latency)]
     media_latency: Vec<PerLun<Latency>>,
     /// Bound on media's bandwidth, reads and writes together, bytes a second (8g).
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
     media_bandwidth: Option<u64>,
     /// Between card and host: none, or gen<1-5>x<lanes>.
     #[arg(long, value_name = "LINK", default_value = "gen3x8")]

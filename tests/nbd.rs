@@ -301,7 +301,10 @@ fn what_is_in_use_or_missing_is_refused() {
         1,
         "cannot connect to /nowhere",
     );
-    refused("rubbish", &other, 1, "names no device");
+    refused("rubbish", &other, 2, "names no device");
+    let long = other.with_file_name("x".repeat(120));
+    refused("01:00.0", &long, 2, "at most 107 bytes");
+    refused("01:00.0", Path::new("/nowhere/s"), 2, "no folder /nowhere");
     let missing = ["info", &export.uri(7).replace("lun7", "lun77")].map(String::from);
     let output = run("qemu-img", &missing.each_ref().map(String::as_str));
     assert!(!output.status.success());

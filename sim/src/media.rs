@@ -61,6 +61,8 @@ pub struct Moved {
 }
 
 const PAGE: u64 = 4096;
+/// Where the last page of the address space begins.
+const LAST_PAGE: u64 = !(PAGE - 1);
 
 struct Page {
     /// Bit n: block n of the page was written.
@@ -126,12 +128,19 @@ impl Media {
         self.file = Some(file);
     }
 
+    /// Why the file could not be read, or written, each of them once.
+    pub fn take_file_failure(&self) -> Option<String> {
+        self.file.as_ref()?.take_failure()
+    }
+
     /// LUNs of equal capacity one after another, each on a page of its own.
     pub fn equal_luns(luns: u32, blocks: u64, latency: Latency) -> Vec<LunMedia> {
-        let stride = (blocks * BLOCK as u64).next_multiple_of(PAGE);
+        // What does not fit 64 bits is refused when media is made of it.
+        let bytes = blocks.saturating_mul(BLOCK as u64);
+        let stride = bytes.checked_next_multiple_of(PAGE).unwrap_or(LAST_PAGE);
         (0..u64::from(luns))
             .map(|n| LunMedia {
-                base: n * stride,
+                base: n.saturating_mul(stride) & LAST_PAGE,
                 blocks,
                 read_latency: latency,
                 write_latency: latency,
@@ -413,6 +422,15 @@ mod tests {
             Some(MediaError::Overlap(0, 0))
         );
         assert_eq!(error(vec![lun(512, 2), lun(0, 1)]), None);
+    }
+
+    #[test]
+    fn luns_that_do_not_fit_are_refused() {
+        for blocks in [u64::MAX, 1 << 55, (1 << 54) + 1] {
+            let luns = Media::equal_luns(2, blocks, Latency::Fixed(0));
+            let error = Media::new(luns, None, 0).err().expect("they do not fit");
+            assert!(error.to_string().contains("does not fit"), "{error}");
+        }
     }
 
     #[test]

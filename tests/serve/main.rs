@@ -223,7 +223,12 @@ fn a_client_and_a_server_that_are_killed() {
             }
         }
         if round % 2 == 1 {
-            server.kill();
+            // An ordered end, too, in the middle of I/O.
+            if round == 3 {
+                server.stop();
+            } else {
+                server.kill();
+            }
             client.kill().unwrap();
             server = Server::start(&options);
         } else {
@@ -282,7 +287,44 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
     let file = file.to_str().unwrap();
     let free = dir.path().join("s");
     let free = free.to_str().unwrap();
+    let long = dir.path().join("x".repeat(120));
+    let folder = dir.path().to_str().unwrap();
+    let cut = dir.path().join("cut");
+    std::fs::write(&cut, "weir media 1\nluns 4\nblocks 2097152\n").unwrap();
     for (options, expected) in [
+        (
+            vec!["--socket", long.to_str().unwrap()],
+            "at most 107 bytes",
+        ),
+        (vec!["--socket", folder], "no socket"),
+        (
+            vec!["--socket", free, "--media", "/nowhere/m"],
+            "cannot open it: No such file",
+        ),
+        (
+            vec!["--socket", free, "--media", folder],
+            "cannot open it: Is a directory",
+        ),
+        (
+            vec!["--socket", free, "--media", cut.to_str().unwrap()],
+            "it was cut",
+        ),
+        (
+            vec!["--socket", free, "--media", "/dev/null"],
+            "cannot make it that long",
+        ),
+        (
+            vec!["--socket", free, "--lun-size", "513"],
+            "whole blocks of 512",
+        ),
+        (
+            vec!["--socket", free, "--lun-size", "15000p"],
+            "more than 2^62",
+        ),
+        (
+            vec!["--socket", free, "--media-bandwidth", "0"],
+            "nothing would ever be moved",
+        ),
         (vec!["--socket", socket], "another server listens there"),
         (vec!["--socket", file], "no socket"),
         (vec!["--socket", "/nowhere/s"], "cannot listen there"),

@@ -6,6 +6,7 @@
 //! A write that was answered is in the file as the kernel has it: it survives this process, however that ends, and not
 //! the machine's loss of power.
 
+use std::cell::RefCell;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -74,6 +75,10 @@ pub enum MediaFileError {
 #[derive(Debug)]
 pub struct MediaFile {
     file: File,
+    /// The last failure that nobody has heard of.
+    failure: RefCell<Option<(&'static str, io::Error)>>,
+    /// What somebody has heard of.
+    told: RefCell<Vec<&'static str>>,
 }
 
 impl MediaFile {
@@ -102,9 +107,12 @@ impl MediaFile {
         if found == 0 {
             // The length first: a file with a header has all of it.
             file.set_len(len).map_err(failed("make it that long"))?;
-            file.write_all_at(header(wanted).as_bytes(), 0)
-                .map_err(failed("write its header"))?;
-            return Ok(MediaFile { file });
+            if let Err(source) = file.write_all_at(header(wanted).as_bytes(), 0) {
+                // Such as a full disk. Without this it would be no media file the next time.
+                let _ = file.set_len(0);
+                return Err(failed("write its header")(source));
+            }
+            return Ok(MediaFile::of(file));
         }
         let mut bytes = vec![0; HEADER.min(found) as usize];
         file.read_exact_at(&mut bytes, 0)
@@ -126,17 +134,48 @@ impl MediaFile {
                 wanted: len,
             });
         }
-        Ok(MediaFile { file })
+        Ok(MediaFile::of(file))
+    }
+
+    fn of(file: File) -> Self {
+        MediaFile {
+            file,
+            failure: RefCell::default(),
+            told: RefCell::default(),
+        }
+    }
+
+    /// What went wrong: the first failure of reading, and of writing.
+    pub(super) fn take_failure(&self) -> Option<String> {
+        let (what, error) = self.failure.take()?;
+        let mut told = self.told.borrow_mut();
+        if told.contains(&what) {
+            return None;
+        }
+        told.push(what);
+        Some(format!(
+            "the media file cannot be {what}: {error}; I/O fails, and more of this is not logged"
+        ))
+    }
+
+    fn done(&self, what: &'static str, result: io::Result<()>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(error) => {
+                *self.failure.borrow_mut() = Some((what, error));
+                false
+            }
+        }
     }
 
     /// Reads from media address `addr` on; false when the file could not be read.
     pub(super) fn read(&self, addr: u64, out: &mut [u8]) -> bool {
-        self.file.read_exact_at(out, HEADER + addr).is_ok()
+        self.done("read", self.file.read_exact_at(out, HEADER + addr))
     }
 
     /// Writes likewise: false when nothing, or not all, was written.
     pub(super) fn write(&self, addr: u64, data: &[u8]) -> bool {
-        self.file.write_all_at(data, HEADER + addr).is_ok()
+        self.done("written", self.file.write_all_at(data, HEADER + addr))
     }
 }
 
@@ -189,6 +228,28 @@ mod tests {
         assert_eq!(again.read(base, &mut block), Resp::Okay);
         assert_eq!(block, [0; 512]);
         assert_eq!(again.write(base + 9 * 512, &[7; 512]), Resp::DecErr);
+    }
+
+    #[test]
+    fn a_file_that_fails_is_an_error_and_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("media");
+        let mut first = media(&path).unwrap();
+        let base = first.luns()[1].base;
+        // As when the disk is full.
+        first.keep_in(MediaFile::of(File::open(&path).unwrap()));
+        for _ in 0..2 {
+            assert_eq!(first.write(base, &[7; 512]), Resp::SlvErr);
+        }
+        let failure = first.take_file_failure().unwrap();
+        assert!(failure.contains("cannot be written"), "{failure}");
+        assert_eq!(first.write(base, &[7; 512]), Resp::SlvErr);
+        assert_eq!(first.take_file_failure(), None);
+        // As when somebody cuts it.
+        File::create(&path).unwrap();
+        assert_eq!(first.read(base, &mut [0; 512]), Resp::SlvErr);
+        let failure = first.take_file_failure().unwrap();
+        assert!(failure.contains("cannot be read"), "{failure}");
     }
 
     #[test]

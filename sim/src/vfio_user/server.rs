@@ -29,6 +29,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 const GREETING: Duration = Duration::from_secs(5);
 /// Connections whose first message is not here yet; more wait in the kernel's queue.
 const WAITING: usize = 4;
+/// Bytes of `sun_path`, unix(7), less the zero at its end.
+const MAX_PATH: usize = 107;
 /// Refused messages of one client that are logged.
 const LOGGED: u32 = 20;
 
@@ -89,6 +91,11 @@ impl Listener {
                 }
                 _ => return Err(ServeError::InUse { path: path.into() }),
             }
+        }
+        let len = path.as_os_str().len();
+        if len > MAX_PATH {
+            let text = format!("a socket's path has at most {MAX_PATH} bytes, this has {len}");
+            return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
         }
         let socket = UnixListener::bind(path).map_err(failed)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(failed)?;
@@ -233,6 +240,9 @@ impl<'a> Server<'a> {
             self.first_messages()?;
         }
         self.drop_silent()?;
+        if let Some(failure) = self.device.world().media().take_file_failure() {
+            (self.log)(&failure);
+        }
         Ok(false)
     }
 

@@ -10,6 +10,7 @@
 //! # What it leaves out
 //! Trim, zero and extents. Block sizes are told by nbdkit's own filter blocksize-policy, which `weir export` adds.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -73,12 +74,20 @@ fn report(luns: &dyn Luns) {
         "bytes",
     ];
     let [lun, commands, peak, depth, tags, share, bytes] = head;
-    eprintln!("the card, since the export began:");
-    eprintln!("{lun:>3} {commands:>10} {peak:>5} {depth:>16} {tags:>6} {share:>6} {bytes:>14}");
+    // Nobody need read it.
+    let mut err = std::io::stderr();
+    let _ = writeln!(
+        err,
+        "the card, since the export began:\n\
+         {lun:>3} {commands:>10} {peak:>5} {depth:>16} {tags:>6} {share:>6} {bytes:>14}"
+    );
     for (lun, s) in statistics.iter().filter(|(_, s)| s.admitted > 0) {
         let (admitted, peak, bytes) = (s.admitted, s.peak, s.bytes);
         let (depth, tags, share) = (s.deferred_depth, s.deferred_tags, s.deferred_share);
-        eprintln!("{lun:>3} {admitted:>10} {peak:>5} {depth:>16} {tags:>6} {share:>6} {bytes:>14}");
+        let _ = writeln!(
+            err,
+            "{lun:>3} {admitted:>10} {peak:>5} {depth:>16} {tags:>6} {share:>6} {bytes:>14}"
+        );
     }
 }
 
