@@ -34,7 +34,7 @@ struct Nbd {
     /// The controller: a PCI function bound to vfio-pci (0000:01:00.0), or vfio-user:PATH, the socket of `weir serve`.
     #[arg(long, value_name = "DEVICE")]
     device: String,
-    /// Where NBD clients connect: a Unix socket, made here and removed at the end.
+    /// Where NBD clients connect: a Unix socket, made here; nbdkit leaves it there, and the next export replaces it.
     #[arg(long, value_name = "PATH")]
     socket: PathBuf,
     /// Where `weir lun --device control:PATH` may look and set meanwhile: a Unix socket, made here and removed at the end;

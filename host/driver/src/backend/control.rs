@@ -163,7 +163,10 @@ fn words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof
         | io::ErrorKind::BrokenPipe
-        | io::ErrorKind::ConnectionReset => "the process has ended, or has too many clients".into(),
+        | io::ErrorKind::ConnectionReset => {
+            "it closed the connection: it has ended, has too many clients, or is no `weir export`"
+                .into()
+        }
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             format!("no answer within {} s", PATIENCE.as_secs())
         }
