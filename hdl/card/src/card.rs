@@ -31,7 +31,7 @@ use crate::dma::{DmaPorts, dma};
 use crate::host_port::{HostPortPorts, host_port};
 use crate::interfaces::*;
 use crate::irq::{IrqPorts, irq};
-use crate::lun_engine::{LunEnginePorts, lun_engine};
+use crate::lun_engine::{LunEnginePorts, connect_sets, lun_engine};
 use crate::lun_map::{self, LunMapPorts, lun_map};
 use crate::sq_fetch::{SqFetchPorts, sq_fetch};
 use weir_kit::*;
@@ -275,10 +275,13 @@ fn connect(map: &IdMapPorts, port: &AxiMaster, size: u32) {
     port.rready.set(map.outer_r.ready);
 }
 
-/// Bitmap outputs that the card has no use for: errors are impossible by the blocks' own proofs.
-fn set_errors_unused(set: &BitmapPorts) {
-    unused(set.error_double_put);
-    unused(set.error_range);
+/// The card gives back only what it has taken: asserted here, since nothing of the card looks at a set's error flags.
+#[hw]
+fn puts_what_is_out(set: &BitmapPorts) {
+    assert(
+        "what_is_put_was_out",
+        !(set.error_double_put | set.error_range),
+    );
     unused(set.count);
 }
 
@@ -340,7 +343,7 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     slots.limit.set(0);
     slots.put.valid.set(cq_post.slot_free_valid);
     slots.put.index.set(cq_post.slot_free);
-    set_errors_unused(&slots);
+    puts_what_is_out(&slots);
     fetch.release_valid.set(cq_post.slot_free_valid);
     fetch.release_sq.set(cq_post.release_sq);
     fetch.head_sq.set(cq_post.head_sq);
@@ -378,22 +381,11 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     engine
         .snapshot
         .offer(admin.snapshot_valid, &admin.snapshot_lun);
-    engine.tag.offer(tags.take.valid, &tags.take.payload.index);
-    tags.take.ready.set(engine.tag.ready);
-    tags.put.valid.set(engine.tag_free.valid);
-    tags.put.index.set(engine.tag_free.index);
-    tags.clear.set(clear);
-    tags.limit.set(0);
-    set_errors_unused(&tags);
-    engine
-        .work
-        .offer(lun_work.take.valid, &lun_work.take.payload.index);
-    lun_work.take.ready.set(engine.work.ready);
-    lun_work.put.valid.set(engine.work_put.valid);
-    lun_work.put.index.set(engine.work_put.index);
-    lun_work.clear.set(clear);
-    lun_work.limit.set(0);
-    set_errors_unused(&lun_work);
+    connect_sets(&engine, &tags, &lun_work);
+    for set in [&tags, &lun_work] {
+        set.clear.set(clear);
+        puts_what_is_out(set);
+    }
 
     comment("6. data");
     dma.exec.set(&engine.exec);
