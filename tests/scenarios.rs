@@ -1,4 +1,4 @@
-//! What DESIGN promises of the whole card, each as a story: budgets, full queues, errors, bad commands.
+//! What the whole card promises, each as a story: budgets, full queues, errors, bad commands.
 
 mod common;
 

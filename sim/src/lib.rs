@@ -23,6 +23,7 @@
 //!
 //! # Key constants
 //! A cycle is 4 ns ([`time::CYCLE_NS`]); DMA memory starts above 4 GiB ([`memory::FIRST_IOVA`]).
+#![deny(unsafe_code)]
 
 pub mod axi;
 pub mod card;

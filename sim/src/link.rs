@@ -97,7 +97,7 @@ impl LinkParams {
             + tlps_down * (DLLP_PAIR as f64 / TLPS_PER_DLLP_PAIR as f64)
     }
 
-    /// Random reads of `bytes` a second that the link bounds: the payload bound of DESIGN's rate table.
+    /// Random reads of `bytes` a second that the link bounds: the payload bound of docs/link-model.md.
     pub fn read_bound(&self, bytes: u64) -> f64 {
         self.bytes_per_second() / self.read_bytes_up(bytes)
     }

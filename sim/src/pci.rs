@@ -1,5 +1,6 @@
 //! The simulated card as the driver's PCI function. DMA memory is the one place with `unsafe` here: the driver's trait
 //! for it promises what raw pointers need.
+#![allow(unsafe_code)]
 
 use std::cell::{Ref, RefCell, RefMut};
 use std::ptr::NonNull;

@@ -376,7 +376,7 @@ pub struct AdminCpl {
     pub status: Sig,
 }
 
-/// Set or get LUN budget and tag set; see DESIGN.md 'Interfaces', features C0h and C1h.
+/// Set or get LUN budget and tag set; features C0h and C1h of docs/registers.md.
 #[derive(Bundle, Clone, Copy)]
 #[bundle(params = CardConfig)]
 pub struct BudgetRequest {

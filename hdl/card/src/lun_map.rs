@@ -6,18 +6,7 @@
 //!              └─────────┘◄── lookup lun (admin)      ──► present, blocks, the cycle after
 //! ```
 //!
-//! | offset | register | |
-//! |---|---|---|
-//! | 0x000 | ID | RO, "WEIR" |
-//! | 0x004 | VERSION | RO, 1 |
-//! | 0x008 | BUILT | RO, queues 7:0, LUNs - 1 15:8, log2(tags) 23:16, log2(data bits) 31:24 |
-//! | 0x010 | QUEUES | RW, I/O queues in use, 1 to what is built |
-//! | 0x014 | LUNS | RW, LUNs in use, 1 to what is built |
-//! | 0x018 | TAGS | RW, tags in use, 1 to what is built: bounds the tag depth, whatever Feature C1h and a reset make of it |
-//! | 0x1000 + 16 n | BASE | RW, LUN n's first block on media, bits 31:0 (512 B blocks) |
-//! | 0x1004 + 16 n | BASEHI | RW, bits 39:32 |
-//! | 0x1008 + 16 n | BLOCKS | RW, LUN n's blocks, bits 31:0 |
-//! | 0x100c + 16 n | BLOCKSHI | RW, bits 39:32; bit 31: LUN n is present (0 after reset) |
+//! [`REGISTERS`] says which registers there are (`weir regs` prints them).
 //!
 //! A limit that is 0 or more than is built is taken as what is built. Change a LUN only while it is not present.
 //!
@@ -47,6 +36,54 @@ pub mod offset {
     /// The LUN table: 16 bytes a LUN.
     pub const TABLE: u32 = 0x1000;
 }
+/// The platform registers: byte offset, access, name, meaning. Those of the table stand at + 16 n for LUN n.
+pub const REGISTERS: [(u32, &str, &str, &str); 10] = [
+    (offset::ID, "RO", "ID", "\"WEIR\", little-endian"),
+    (offset::VERSION, "RO", "VERSION", "of this map: 1"),
+    (
+        offset::BUILT,
+        "RO",
+        "BUILT",
+        "queues 7:0, LUNs - 1 15:8, log2(tags) 23:16, log2(data bits) 31:24",
+    ),
+    (
+        offset::QUEUES,
+        "RW",
+        "QUEUES",
+        "I/O queues in use, 1 to what is built",
+    ),
+    (
+        offset::LUNS,
+        "RW",
+        "LUNS",
+        "LUNs in use, 1 to what is built",
+    ),
+    (
+        offset::TAGS,
+        "RW",
+        "TAGS",
+        "tags in use, 1 to what is built; bounds the tag depth, whatever Feature C1h says and through resets",
+    ),
+    (
+        offset::TABLE,
+        "RW",
+        "BASE",
+        "LUN n's first block in media, bits 31:0 (blocks of 512 bytes)",
+    ),
+    (offset::TABLE + 4, "RW", "BASEHI", "bits 39:32 of it"),
+    (
+        offset::TABLE + 8,
+        "RW",
+        "BLOCKS",
+        "LUN n's blocks, bits 31:0",
+    ),
+    (
+        offset::TABLE + 12,
+        "RW",
+        "BLOCKSHI",
+        "bits 39:32 of them; bit 31: LUN n is present (0 after reset)",
+    ),
+];
 /// "WEIR", little-endian.
 pub const ID: u32 = u32::from_le_bytes(*b"WEIR");
 /// BLOCKSHI bit 31: the LUN is present.
@@ -121,6 +158,11 @@ fn body(c: &CardConfig, p: LunMapPorts) {
     let queues = reg(c.queue_bits(), c.queues);
     let luns = reg(9, c.luns);
     let tags = reg(c.depth_bits(), c.tags);
+    let limits = [
+        (offset::QUEUES, queues, c.queues),
+        (offset::LUNS, luns, c.luns),
+        (offset::TAGS, tags, c.tags),
+    ];
     // At least 2 rows, as a RAM has.
     let rows = c.luns.max(2);
     let present = reg(rows, 0);
@@ -153,9 +195,9 @@ fn body(c: &CardConfig, p: LunMapPorts) {
             s.is(offset::ID / 4, || limit_word.set(ID));
             s.is(offset::VERSION / 4, || limit_word.set(1));
             s.is(offset::BUILT / 4, || limit_word.set(built));
-            s.is(offset::QUEUES / 4, || limit_word.set(queues.zext(32)));
-            s.is(offset::LUNS / 4, || limit_word.set(luns.zext(32)));
-            s.is(offset::TAGS / 4, || limit_word.set(tags.zext(32)));
+            for (offset, limit, _) in limits {
+                s.is(offset / 4, || limit_word.set(limit.zext(32)));
+            }
         });
         let read_word = reg_nr(32);
         read_word.set(at.bit(10).mux(table_word, limit_word));
@@ -166,14 +208,11 @@ fn body(c: &CardConfig, p: LunMapPorts) {
     let data = access.write_data;
     let whole = access.write & access.write_strb.all();
     unused(access.write_mask);
-    let write_limit = |offset: u32, limit: Sig, built: u32| {
+    for (offset, limit, built) in limits {
         let hit = whole & !at.bit(10) & at.bits(0, 10).eq(offset / 4);
         let bad = data.eq(0) | data.gt(built);
         when(hit, || limit.set(bad.mux(built, data.trunc(limit.width()))));
-    };
-    write_limit(offset::QUEUES, queues, c.queues);
-    write_limit(offset::LUNS, luns, c.luns);
-    write_limit(offset::TAGS, tags, c.tags);
+    }
     let write_row = whole & at.bit(10) & known(at);
     let row = lun_of(at);
     let field = at.bits(0, 2);

@@ -1,4 +1,4 @@
-//! The emitted Verilog, byte by byte. `WEIR_UPDATE_GOLDEN=1 cargo test -p weir-kit` writes the files anew.
+//! The emitted Verilog, byte by byte. `WEIR_BLESS=1 cargo test -p weir-kit` writes the files anew.
 mod common;
 use weir_kit::Module;
 
@@ -6,7 +6,7 @@ fn check(m: &Module) {
     let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
     for (name, text) in m.files() {
         let path = dir.join(&name);
-        if std::env::var_os("WEIR_UPDATE_GOLDEN").is_some() {
+        if std::env::var_os("WEIR_BLESS").is_some() {
             std::fs::write(&path, &text).expect("golden file is writable");
         }
         let want = std::fs::read_to_string(&path).unwrap_or_default();

@@ -115,7 +115,7 @@ pub struct CardIdentity<'a> {
 }
 
 impl Default for CardIdentity<'_> {
-    /// DESIGN's `default` configuration: 16 queues of 256 entries, 32 LUNs, 512 tags, 250 MHz.
+    /// The `default` configuration: 16 queues of 256 entries, 32 LUNs, 512 tags, 250 MHz.
     fn default() -> Self {
         CardIdentity {
             serial: "WEIR0001",

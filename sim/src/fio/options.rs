@@ -407,7 +407,7 @@ impl Opt {
 
 const ANY: u64 = u64::MAX;
 
-/// Grouped as the contract groups them; within a group in the order of fio's manual.
+/// Grouped by what they do; within a group in the order of fio's manual.
 #[rustfmt::skip]
 pub static TABLE: &[Opt] = &[
     // What shapes the run.

@@ -1,4 +1,5 @@
 //! A client's memory mapped into this process. `unsafe` as in `raw`, plus what makes a mapping of a foreign file safe.
+#![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;

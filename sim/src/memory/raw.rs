@@ -1,4 +1,5 @@
 //! Pages that a device and a driver both reach by raw pointer. The only `unsafe` of host memory.
+#![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;

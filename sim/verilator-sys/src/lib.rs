@@ -37,6 +37,7 @@
 //! # Environment
 //! `WEIR_VERILATOR` (program), `WEIR_CXX` (C++ compiler, default g++), `WEIR_CACHE` (folder), `WEIR_CACHE_BYTES`
 //! (bound, default 2 GiB; the least recently used build goes first, one in use stays).
+#![deny(unsafe_code)]
 
 mod builder;
 mod cache;

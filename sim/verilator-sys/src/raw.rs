@@ -2,6 +2,7 @@
 //!
 //! Mirrors `shim/weir_shim.h`. Construction, the first evaluation and destruction of all models hold one lock:
 //! Verilator's runtime is free of races only then.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
@@ -111,6 +112,17 @@ impl Library {
     }
 }
 
+/// The model gave no instance, or one without a word of why.
+fn unknown_failure() -> AssertError {
+    AssertError {
+        message: "unknown failure".into(),
+        file: String::new(),
+        line: 0,
+        cycle: 0,
+        failures: 1,
+    }
+}
+
 /// An instance of a model.
 pub(crate) struct Instance {
     library: Arc<Library>,
@@ -134,13 +146,14 @@ impl Instance {
     ) -> Result<Instance, AssertError> {
         let api = library.api();
         let _life = LIFE.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: create has no precondition; base and status take what it returns.
-        let (this, base, status) = unsafe {
-            let this = (api.create)(seed, u8::from(asserts));
-            (this, (api.base)(this), (api.status)(this))
+        // SAFETY: create has no precondition.
+        let this = NonNull::new(unsafe { (api.create)(seed, u8::from(asserts)) });
+        let Some(this) = this else {
+            return Err(unknown_failure());
         };
+        // SAFETY: base and status take what create has returned.
+        let (base, status) = unsafe { ((api.base)(this.as_ptr()), (api.status)(this.as_ptr())) };
         drop(_life);
-        let this = NonNull::new(this).unwrap_or(NonNull::dangling());
         let instance = Instance {
             library,
             this,
@@ -150,13 +163,7 @@ impl Instance {
         };
         match instance.status().dead {
             0 => Ok(instance),
-            _ => Err(instance.failure().unwrap_or_else(|| AssertError {
-                message: "unknown failure".into(),
-                file: String::new(),
-                line: 0,
-                cycle: 0,
-                failures: 1,
-            })),
+            _ => Err(instance.failure().unwrap_or_else(unknown_failure)),
         }
     }
 
