@@ -2,7 +2,7 @@
 use crate::build::{Kind, cur, fail, fail_at};
 use crate::error::ErrorKind;
 use crate::error::Loc;
-use crate::sig::{Operand, Sig, cat, lit, one_bit};
+use crate::sig::{Operand, Sig, cat, lit};
 use crate::stmt::reg;
 use std::panic::Location;
 
@@ -233,11 +233,6 @@ pub trait Bundle: Sized + Clone {
     fn choose(cond: Sig, t: &Self, f: &Self) -> Self {
         t.zip(f, &mut |a, b| cond.mux(a, b))
     }
-    /// 1 bit: all leaves are equal.
-    #[track_caller]
-    fn equals(&self, other: &Self) -> Sig {
-        self.pack().eq(other.pack())
-    }
 }
 
 /// Every leaf a new declared thing of this kind, made at the caller's place.
@@ -437,13 +432,6 @@ impl Sig {
     #[track_caller]
     pub fn is(self, v: impl Operand) -> Sig {
         self.eq(v)
-    }
-
-    /// `t` while this bit is set, else `f`, leaf by leaf.
-    #[track_caller]
-    pub fn choose_between<B: Bundle>(self, t: &B, f: &B) -> B {
-        one_bit(self, "choose_between");
-        B::choose(self, t, f)
     }
 }
 

@@ -128,7 +128,7 @@ fn bundles_pack_and_unpack() {
         // First field at bit 0; a part of what was packed is the signal itself.
         io.z.set(cat(&[back.hi, packed.bits(0, 4)]));
         io.out[0].set(&Pair::choose(
-            back.equals(&io.pair),
+            back.pack().eq(io.pair.pack()),
             &back,
             &Pair::zero(&()),
         ));
