@@ -111,6 +111,43 @@ fn what_cannot_be_run_is_said_and_is_exit_code_2() {
     );
     usage(&["sim", &good, "--link", "gen9x8"], "gen3x8");
     usage(&["rtl", "-o", "/dev/null/x"], "cannot make");
+    usage(
+        &["sim", &good, "--media-bandwidth", "0"],
+        "nothing would ever be moved",
+    );
+    // Devices that are none: every way to name one.
+    for name in ["", "rubbish", "99:99.9", "../../x", "0000:01:00.0/../x"] {
+        usage(&["bind", name], "is no PCI function");
+        usage(&["unbind", name], "is no PCI function");
+        usage(&["lun", "list", "--device", name], "names no device");
+        let socket = dir.join("s");
+        let socket = socket.to_str().unwrap();
+        usage(
+            &["export", "nbd", "--device", name, "--socket", socket],
+            "names no device",
+        );
+    }
+    usage(&["bind", "ffff:ff:1f.7"], "there is no PCI function");
+    usage(&["unbind", "ffff:ff:1f.7"], "there is no PCI function");
+    for (name, part) in [
+        ("ffff:ff:1f.7", "there is no PCI function"),
+        ("/nowhere", "cannot open /nowhere"),
+        ("/dev/null", "/dev/null: Identify"),
+        ("vfio-user:/nowhere", "cannot connect to /nowhere"),
+        ("control:/nowhere", "there is no such socket"),
+    ] {
+        usage(&["lun", "list", "--device", name], part);
+        usage(&["lun", "set", "--tags", "1", "--device", name], part);
+    }
+    for (option, value, part) in [
+        ("--depth", "x", "no number"),
+        ("--depth", "lun=1", "no LUN"),
+        ("--weight", "65536", "no number"),
+        ("--tags", "-1", "unexpected argument"),
+        ("--fairness", "fair", "none, even, weighted"),
+    ] {
+        usage(&["lun", "set", "--device", "/nowhere", option, value], part);
+    }
 }
 
 #[test]
