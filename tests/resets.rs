@@ -104,6 +104,30 @@ fn function_level_reset_in_the_middle_of_io() {
     rig.whole();
 }
 
+/// Found by random messages to `weir serve`: the tables were cleared while sq_fetch looked after the doorbell.
+#[test]
+fn function_level_reset_beside_doorbells_of_a_controller_that_is_off() {
+    let mut rig = loaded(4);
+    rig.pci.world_mut().function_level_reset();
+    rig.pass(600_000);
+    rig.pci.world_mut().enable_function().unwrap();
+    for gap in 0..80 {
+        // Doorbells of I/O queues, one a few cycles after the other, on both sides of the reset.
+        for queue in [1, 2, 3, 1, 2, 3] {
+            rig.pci.write32(0x1000 + 8 * queue, 1);
+        }
+        rig.pass(gap);
+        rig.pci.world_mut().function_level_reset();
+        for queue in [1, 2, 3, 1, 2, 3] {
+            rig.pci.write32(0x1000 + 8 * queue, 1);
+        }
+        rig.pass(10_000);
+        rig.pci.world_mut().enable_function().unwrap();
+    }
+    rig.restart();
+    rig.whole();
+}
+
 #[test]
 fn queue_deletion_in_the_middle_of_io() {
     let mut rig = loaded(3);

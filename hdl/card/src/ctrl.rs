@@ -153,15 +153,16 @@ fn body(c: &CardConfig, p: CtrlPorts) {
             when(!p.clearing, || state.set(State::Off.lit()));
         });
         s.is(State::Off, || {
-            // A function level reset also resets the registers of a controller that was never enabled.
-            when(flr_pending, || state.set(State::Clear.lit())).elsewhen(
+            // A function level reset also resets the registers of a controller that was never enabled. A doorbell of
+            // one is looked after, and must not be met by the clear.
+            when(flr_pending & p.quiet, || state.set(State::Clear.lit())).elsewhen(
                 want_on & p.cc_supported & !fatal,
                 || {
                     state.set(State::Start.lit());
                 },
             );
             when(want_on & !p.cc_supported, || fatal.set(lit(1, 1)));
-            when(!p.cc_en, || fatal.set(lit(0, 1)));
+            when(!p.cc_en & !flr_pending, || fatal.set(lit(0, 1)));
         });
         s.is(State::Start, || state.set(State::On.lit()));
         s.is(State::On, || {
@@ -179,8 +180,9 @@ fn body(c: &CardConfig, p: CtrlPorts) {
     });
 
     p.clear.set(state.is(State::Clear));
+    let off = state.is(State::Off) & !flr_pending;
     p.discard
-        .set(!state.is(State::On) & !state.is(State::Start) & !state.is(State::Off));
+        .set(!state.is(State::On) & !state.is(State::Start) & !off);
     p.csts_rdy.set(state.is(State::On) | state.is(State::Drain));
     p.csts_cfs.set(fatal);
 
@@ -218,10 +220,7 @@ fn body(c: &CardConfig, p: CtrlPorts) {
     let shutdown_still = mux_state(&p, state, shutdown);
     p.idle.set(still & shutdown_still & !p.flr);
 
-    assert(
-        "clear_only_when_quiet",
-        !state.is(State::Clear) | flr_pending | p.quiet,
-    );
+    assert("clear_only_when_quiet", !state.is(State::Clear) | p.quiet);
 }
 
 #[hw]
