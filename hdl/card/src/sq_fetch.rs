@@ -290,7 +290,9 @@ fn body(c: &CardConfig, p: SqFetchPorts) {
     let state = State::Pick.reg();
     let row = reg_nr(q);
     let round = reg(queues, 0);
-    let able = cat(&[work.hi(c.queues), work.bit(0) & p.admin_quiet]);
+    comment("In the cycle in which an admin entry leaves here, admin_quiet does not show it yet.");
+    let admin_able = work.bit(0) & p.admin_quiet & !admin_out;
+    let able = cat(&[work.hi(c.queues), admin_able]);
     let ahead = able & round;
     let choice = lowest(ahead.any().mux(ahead, able));
     let picking = state.is(State::Pick) & context_free & !p.discard & !sweeping;
