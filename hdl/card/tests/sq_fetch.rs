@@ -349,6 +349,7 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
             ring.out += 1;
             ring.waited = 0;
             if sq == 0 {
+                assert_eq!(w.admin_busy, 0, "an admin entry behind another, cycle {at}");
                 w.admin_busy = w.r.random_range(1..60);
             } else {
                 let slot = slot.take().expect("an I/O entry comes with a slot");
