@@ -6,7 +6,7 @@
 use crate::mock::{MockMemory, MockPci};
 use std::sync::atomic::{Ordering, fence};
 use weir_driver::nvme::registers::{BAR0_SIZE, cq_head_doorbell, offset, sq_tail_doorbell};
-use weir_driver::{AllocError, Buffer, Controller, Options, Pci, Queue, QueueConfig, Rejected};
+use weir_driver::{AllocError, Buffer, Controller, Op, Options, Pci, Queue, QueueConfig};
 
 /// Doorbells 128 bytes apart (CAP.DSTRD), so that the memory behind them is not shared by two threads.
 const DSTRD: u8 = 5;
@@ -189,23 +189,23 @@ impl Lane {
         let (mut slba, mut errors) = (0, 0);
         for _ in 0..rounds {
             let buffers = &mut self.buffers;
-            let put = self.queue.batch(0, |lun| {
-                while let Some(buffer) = buffers.pop() {
-                    lun.read(buffer, slba, 8, 0)?;
-                    slba = (slba + 8) & 4095;
-                }
-                Ok::<_, Rejected<_>>(())
+            let put = self.queue.submit_all(0, Op::Read, 8, buffers, || {
+                slba = (slba + 8) & 4095;
+                (slba, 0)
             });
             put.expect("the queue has room");
             self.queue.ring();
             weir_device(&mut self.echo);
-            let read = self.queue.poll(|done| {
-                errors += u64::from(!done.status.is_success());
+            let reaped = self.queue.reap(batch as u32, |done| {
                 if let Some(buffer) = done.buffer {
                     buffers.push(buffer);
                 }
             });
-            assert_eq!(read, Ok(batch), "the echo completes all");
+            let count = reaped.map(|reaped| {
+                errors += u64::from(reaped.other.is_some());
+                reaped.count as usize
+            });
+            assert_eq!(count, Ok(batch), "the echo completes all");
         }
         self.errors += errors;
     }

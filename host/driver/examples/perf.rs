@@ -7,9 +7,11 @@
 mod common;
 
 use common::{Args, Failure, fail};
+use std::mem::ManuallyDrop;
 use std::time::Instant;
 use weir_driver::backend::Device;
-use weir_driver::{Admin, Buffer, Controller, Options, Pci, Queue, QueueConfig, Rejected};
+use weir_driver::nvme::Status;
+use weir_driver::{Admin, Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig};
 
 const USAGE: &str =
     "perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]";
@@ -109,62 +111,60 @@ fn bare<P: Pci>(
     ios: u64,
 ) -> Result<(u64, u64), Failure> {
     let end = places * u64::from(blocks);
-    let (batch, mut done, mut errors, mut slba) = (free.len(), 0, 0, 0);
-    if batch == 1
-        && let Some(buffer) = free.pop()
+    let (mut done, mut slba) = (0, 0);
+    let mut next = || {
+        let at = slba;
+        slba = if at + u64::from(blocks) < end {
+            at + u64::from(blocks)
+        } else {
+            0
+        };
+        (at, 0)
+    };
+    if free.len() == 1
+        && let Some(mut buffer) = free.pop()
     {
-        return bare_one(queue, buffer, (lun, blocks, end), ios);
+        for _ in 0..ios {
+            queue
+                .read(lun, buffer, next().0, blocks, 0)
+                .map_err(|rejected| rejected.reason)?;
+            queue.ring();
+            buffer = loop {
+                match queue.poll_one()? {
+                    None => {}
+                    Some(Completed {
+                        status: Status::SUCCESS,
+                        buffer: Some(buffer),
+                        ..
+                    }) => break buffer,
+                    Some(failed) => return fail(format!("a read failed: {failed:?}")),
+                }
+            };
+        }
+        return Ok((ios, 0));
     }
+    let batch = free.len() as u32;
+    // Not dropped, but leaked when this fails: so that it may be in registers.
+    let mut free = ManuallyDrop::new(free);
     while done < ios {
-        let put = queue.batch(lun, |batch| {
-            while let Some(buffer) = free.pop() {
-                batch.read(buffer, slba, blocks, 0)?;
-                slba += u64::from(blocks);
-                slba = if slba < end { slba } else { 0 };
-            }
-            Ok(())
-        });
-        put.map_err(|rejected: Rejected<_>| rejected.reason)?;
+        queue.submit_all(lun, Op::Read, blocks, &mut free, &mut next)?;
         queue.ring();
         let mut left = batch;
         while left > 0 {
-            left -= queue.poll(|io| {
-                errors += u64::from(!io.status.is_success());
-                free.extend(io.buffer);
+            let reaped = queue.reap(left, |io| match io.buffer {
+                // There is always room: so the code has no growing in it.
+                Some(buffer) if free.len() < free.capacity() => free.push(buffer),
+                _ => panic!("a buffer more than there were"),
             })?;
-        }
-        done += batch as u64;
-    }
-    Ok((done, errors))
-}
-
-/// As [`bare`], one at a time; `end` is one past the last block.
-fn bare_one<P: Pci>(
-    queue: &mut Queue<P>,
-    mut buffer: Buffer<P::Memory>,
-    (lun, blocks, end): Place,
-    ios: u64,
-) -> Result<(u64, u64), Failure> {
-    let (mut errors, mut slba) = (0, 0);
-    for _ in 0..ios {
-        queue
-            .read(lun, buffer, slba, blocks, 0)
-            .map_err(|rejected| rejected.reason)?;
-        queue.ring();
-        slba += u64::from(blocks);
-        slba = if slba < end { slba } else { 0 };
-        let io = loop {
-            if let Some(io) = queue.poll_one()? {
-                break io;
+            if let Some(failed) = reaped.other {
+                return fail(format!("a read failed: {failed:?}"));
             }
-        };
-        errors += u64::from(!io.status.is_success());
-        buffer = match io.buffer {
-            Some(buffer) => buffer,
-            None => return fail("a read came back without its buffer"),
-        };
+            left -= reaped.count;
+        }
+        done += u64::from(batch);
     }
-    Ok((ios, errors))
+    drop(ManuallyDrop::into_inner(free));
+    Ok((done, 0))
 }
 
 /// Keeps the buffers in flight, at random places of the LUNs in turn, `batch` a doorbell. Returns I/Os and errors.

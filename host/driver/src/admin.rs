@@ -38,7 +38,12 @@ impl<P: Pci> AdminQueue<P> {
         Ok(AdminQueue {
             pci: pci.clone(),
             sq: SqRing::new(pci.alloc(PAGE_SIZE)?, ENTRIES, sq_tail_doorbell(0, dstrd)),
-            cq: CqRing::new(pci.alloc(PAGE_SIZE)?, ENTRIES, cq_head_doorbell(0, dstrd)),
+            cq: CqRing::new(
+                pci.alloc(PAGE_SIZE)?,
+                ENTRIES,
+                1,
+                cq_head_doorbell(0, dstrd),
+            ),
             data: Words::new(pci.alloc(PAGE_SIZE)?),
             cid: 0,
             requests: [false; MAX_EVENT_REQUESTS as usize],
@@ -154,7 +159,7 @@ impl<P: Pci> AdminQueue<P> {
 
     /// Reads completions until there is none or the one of `cid` has come: its status and result.
     fn take(&mut self, cid: Option<u16>) -> Result<Option<(Status, u32)>, Error> {
-        let mut found = None;
+        let (mut found, before) = (None, self.cq.read());
         while found.is_none() {
             let look = self.cq.look();
             if !look.is_new() {
@@ -185,7 +190,10 @@ impl<P: Pci> AdminQueue<P> {
             }
             self.cq.advance();
         }
-        self.cq.acknowledge(&self.pci, 1);
+        let count = self.cq.read().wrapping_sub(before);
+        if count > 0 {
+            self.cq.acknowledge(&self.pci, count);
+        }
         Ok(found)
     }
 }

@@ -8,7 +8,7 @@ use crate::memory::Buffer;
 use crate::pci::Pci;
 use crate::queue::{Queue, QueueParts};
 use crate::request::{Completed, QueueConfig};
-use crate::slots::MAX_SLOTS;
+use crate::table::MAX_SLOTS;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::command::{CreateCqCdw11, CreateSqCdw11, QueueCdw10};

@@ -13,8 +13,8 @@
 //!
 //! A read or write inside one page of its buffer goes a short way, whose checks are folded into few: the LUN's place in
 //! the table, blocks against the bytes of the page (a closed LUN's block is too long for any), and the LUN's private
-//! counter. Everything else goes the long way, which says what is wrong. [`batch`](Queue::batch) looks up once what the
-//! commands of a LUN share. `cargo bench -p weir-driver --bench hot_path` counts the instructions of each step. The LBA
+//! counter. Everything else goes the long way, which says what is wrong. [`submit_all`](Queue::submit_all) looks up once
+//! what commands share. `cargo bench -p weir-driver --bench hot_path` counts the instructions of each step. The LBA
 //! range is the device's to check.
 //!
 //! Between a call and the device a queue takes no lock, does no atomic read-modify-write, allocates nothing and reads
@@ -63,7 +63,9 @@ mod prp;
 mod queue;
 mod request;
 mod ring;
-mod slots;
+mod rows;
+mod sq;
+mod table;
 mod timeout;
 
 pub use commands::Admin;
@@ -73,8 +75,10 @@ pub use info::Info;
 pub use lun::Lun;
 pub use memory::{Buffer, Memory};
 pub use pci::{AllocError, Pci};
-pub use queue::{Batch, Queue};
-pub use request::{Completed, Op, Outstanding, QueueConfig, QueueError, Rejected, SubmitError};
-pub use slots::OpenError;
+pub use queue::Queue;
+pub use request::{
+    Completed, Op, Outstanding, QueueConfig, QueueError, Reaped, Rejected, SubmitError,
+};
+pub use rows::OpenError;
 pub use timeout::{Verdict, Watch};
 pub use weir_nvme as nvme;

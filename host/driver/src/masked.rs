@@ -1,6 +1,8 @@
 //! A table whose index is masked instead of checked. One of the crate's files with `unsafe` code.
 #![allow(unsafe_code)]
 
+use std::marker::PhantomData;
+
 /// A power of two of `T`s, whose size is one too; an index is taken modulo their number, which costs one instruction
 /// and no branch.
 pub(crate) struct Masked<T> {
@@ -10,7 +12,8 @@ pub(crate) struct Masked<T> {
 }
 
 impl<T> Masked<T> {
-    const SHIFT: u32 = {
+    /// An item is 2^SHIFT bytes.
+    pub(crate) const SHIFT: u32 = {
         assert!(size_of::<T>().is_power_of_two());
         size_of::<T>().trailing_zeros()
     };
@@ -35,26 +38,26 @@ impl<T> Masked<T> {
         self.offset(at << Self::SHIFT)
     }
 
-    /// The item whose index is `word` from bit `BIT` on, modulo the number of items.
+    /// The item at byte `bytes`, of which only the bits that say which item count.
     #[inline]
-    pub(crate) fn at_bit<const BIT: u32>(&mut self, word: u64) -> &mut T {
-        const { assert!(BIT >= Self::SHIFT) };
-        self.offset((word >> (BIT - Self::SHIFT)) as usize)
-    }
-
-    #[inline]
-    fn offset(&mut self, bytes: usize) -> &mut T {
+    pub(crate) fn offset(&mut self, bytes: usize) -> &mut T {
         // SAFETY: `mask` is the number of items less one, a power of two less one, times the size of an item, and `items`
         // never changes its length, so that a masked offset is that of an item inside.
         unsafe { &mut *self.items.as_mut_ptr().byte_add(bytes & self.mask) }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
-        self.items.iter()
+    /// A copy of what it takes to find an item, for a loop that stores to other places too.
+    #[inline]
+    pub(crate) fn view(&mut self) -> View<'_, T> {
+        View {
+            items: self.items.as_mut_ptr(),
+            mask: self.mask,
+            table: PhantomData,
+        }
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.items.iter_mut()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.items.iter()
     }
 
     /// The item of index `at`, when there is one.
@@ -72,5 +75,21 @@ impl<T> Masked<T> {
             items.resize_with((at + 1).next_power_of_two(), T::default);
             *self = Masked::new(items.into_boxed_slice());
         }
+    }
+}
+
+/// See [`Masked::view`].
+pub(crate) struct View<'m, T> {
+    items: *mut T,
+    mask: usize,
+    table: PhantomData<&'m mut [T]>,
+}
+
+impl<T> View<'_, T> {
+    /// The item at byte `bytes`, of which only the bits that say which item count.
+    #[inline]
+    pub(crate) fn offset(&mut self, bytes: usize) -> &mut T {
+        // SAFETY: as for `Masked`, which is borrowed meanwhile.
+        unsafe { &mut *self.items.byte_add(bytes & self.mask) }
     }
 }

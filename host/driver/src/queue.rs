@@ -3,23 +3,17 @@
 use crate::lun::Lun;
 use crate::memory::Buffer;
 use crate::pci::{AllocError, Pci};
-use crate::prp::PrpLists;
-use crate::request::{Completed, Op, Outstanding, QueueConfig, QueueError, Rejected, SubmitError};
-use crate::ring::{CqRing, Look, SqRing, Tail};
-use crate::slots::{Ended, OpenError, Run, Slots};
+use crate::request::{
+    Completed, Op, Outstanding, QueueConfig, QueueError, Reaped, Rejected, SubmitError,
+};
+use crate::ring::{CqRing, Look};
+use crate::rows::{LunRows, OpenError};
+use crate::sq::Sq;
+use crate::table::Ended;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weir_nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
-use weir_nvme::{Command, Completion, NvmOpcode, Status, StatusCode};
-
-/// One submission queue.
-struct Sq<M> {
-    ring: SqRing<M>,
-    slots: Slots<M>,
-    lists: PrpLists<M>,
-    /// Entries of `submit_raw` may be in the ring.
-    raw: bool,
-}
+use weir_nvme::{Command, Completion, Status, StatusCode};
 
 /// What a queue needs to know of its controller.
 pub(crate) struct QueueParts {
@@ -47,8 +41,6 @@ pub struct Queue<P: Pci> {
     more: Vec<Sq<P::Memory>>,
     sqid: u16,
     cqid: u16,
-    /// Completions read before the device is told.
-    batch: u32,
     max_transfer: usize,
     failed: Option<QueueError>,
     config: QueueConfig,
@@ -61,22 +53,10 @@ impl<P: Pci> Queue<P> {
         let config = parts.config;
         let entries = config.entries;
         let sq = |i| {
-            let memory = pci.alloc(entries as usize * Command::SIZE)?;
-            Ok(Sq {
-                ring: SqRing::new(
-                    memory,
-                    entries,
-                    sq_tail_doorbell(parts.sqid + i, parts.dstrd),
-                ),
-                slots: Slots::new(entries, parts.sqid + i),
-                lists: PrpLists::new(
-                    pci,
-                    entries as usize,
-                    parts.max_transfer,
-                    config.prp_list_offset,
-                )?,
-                raw: false,
-            })
+            let sqid = parts.sqid + i;
+            let doorbell = sq_tail_doorbell(sqid, parts.dstrd);
+            let (most, offset) = (parts.max_transfer, config.prp_list_offset);
+            Sq::new(pci, (entries, sqid), doorbell, most, offset)
         };
         let first = sq(0)?;
         let more = (1..config.submission_queues)
@@ -95,13 +75,13 @@ impl<P: Pci> Queue<P> {
             cq: CqRing::new(
                 memory,
                 parts.cq_entries,
+                batch,
                 cq_head_doorbell(parts.cqid, parts.dstrd),
             ),
             first,
             more,
             sqid: parts.sqid,
             cqid: parts.cqid,
-            batch,
             max_transfer: parts.max_transfer,
             failed: None,
             config,
@@ -113,17 +93,17 @@ impl<P: Pci> Queue<P> {
     /// Opens `lun` on this queue: keeps an entry of each submission queue for it. Opening twice is no error.
     pub fn open(&mut self, lun: &Lun) -> Result<(), OpenError> {
         let max_blocks = (self.max_transfer >> lun.block_shift).min(1 << 16) as u32;
-        let was_open = self.first.slots.is_open(lun.index);
+        let was_open = self.first.rows.is_open(lun.index);
         let mut result = Ok(());
         for sq in self.sqs_mut() {
             result = result.and_then(|()| {
-                sq.slots
+                sq.rows
                     .open(lun.index, lun.nsid, lun.block_shift, max_blocks)
             });
         }
         if result.is_err() && !was_open {
             // Some submission queues may have it open by now, and some not.
-            self.sqs_mut().for_each(|sq| _ = sq.slots.close(lun.index));
+            self.sqs_mut().for_each(|sq| _ = sq.rows.close(lun.index));
         }
         result
     }
@@ -134,7 +114,7 @@ impl<P: Pci> Queue<P> {
         if in_flight > 0 {
             return Err(OpenError::Busy { lun, in_flight });
         }
-        self.sqs_mut().try_for_each(|sq| sq.slots.close(lun))
+        self.sqs_mut().try_for_each(|sq| sq.rows.close(lun))
     }
 
     /// Reads `blocks` blocks of `lun` from `slba` on into `buffer`.
@@ -185,7 +165,7 @@ impl<P: Pci> Queue<P> {
         }
     }
 
-    /// A read or write by the short way, when it can go there: see [`Slots::start`].
+    /// A read or write by the short way, when it can go there: see [`Sq::start`].
     #[inline]
     fn transfer(
         &mut self,
@@ -196,14 +176,8 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        let iova = buffer.iova();
-        match self.first.slots.start(lun, blocks, buffer, user) {
-            Ok(word) => {
-                let word0 = word.wrapping_add(opcode(op).0.into());
-                let word6 = u64::from(blocks - 1);
-                self.first.ring.push_short(word0, (iova, 0), slba, word6);
-                Ok(())
-            }
+        match self.first.start(lun, op, buffer, (blocks, slba, user)) {
+            Ok(()) => Ok(()),
             Err(buffer) => self.long_way(lun, op, buffer, slba, blocks, user),
         }
     }
@@ -223,18 +197,39 @@ impl<P: Pci> Queue<P> {
         self.submit_on(0, lun, op, Some(buffer), slba, blocks, user)
     }
 
-    /// Lets `put` put commands of `lun` into the first submission queue one after another: what they share is looked up
-    /// once. The device learns of them with [`ring`](Queue::ring).
+    /// Puts commands of `blocks` blocks of `lun` into the first submission queue, one for each of `buffers`, the last
+    /// ones first; `each` gives starting LBA and user token. What the commands share is looked up once. The device learns
+    /// of them with [`ring`](Queue::ring).
+    ///
+    /// An error says why a command was refused: its buffer, and those that were not tried, are in `buffers`.
     #[inline]
-    pub fn batch<T>(&mut self, lun: u32, put: impl FnOnce(&mut Batch<'_, P>) -> T) -> T {
-        // A batch that its user could forget would leave slots and ring half changed, so that he only borrows it.
-        let mut batch = Batch {
-            run: self.first.slots.open_run(lun),
-            tail: self.first.ring.tail(),
-            queue: self,
-            lun,
-        };
-        put(&mut batch)
+    pub fn submit_all(
+        &mut self,
+        lun: u32,
+        op: Op,
+        blocks: u32,
+        buffers: &mut Vec<Buffer<P::Memory>>,
+        mut each: impl FnMut() -> (u64, u64),
+    ) -> Result<(), SubmitError> {
+        loop {
+            if op != Op::Flush {
+                self.first.start_all((lun, op, blocks), buffers, &mut each);
+            }
+            let Some(buffer) = buffers.pop() else {
+                return Ok(());
+            };
+            // The ring has gone around, or it must take the long way.
+            let (slba, user) = each();
+            if let Err(rejected) = self.long_way(lun, op, buffer, slba, blocks, user) {
+                if let Some(buffer) = rejected.buffer
+                    && buffers.len() < buffers.capacity()
+                {
+                    // Always, since one came out; asked, there is no growing in the code.
+                    buffers.push(buffer);
+                }
+                return Err(rejected.reason);
+            }
+        }
     }
 
     /// Puts a command into the submission queue of index `sq`. The device learns of it with [`ring`](Queue::ring).
@@ -253,29 +248,16 @@ impl<P: Pci> Queue<P> {
         blocks: u32,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        let transfer = (op != Op::Flush).then_some(blocks);
         // A flush keeps the buffer that came with it, if one did, and does not use it.
-        let place = buffer.as_ref().map(|buffer| (buffer.iova(), buffer.len()));
-        let Some(queue) = self.usable(sq) else {
-            return self.refuse(sq, lun, transfer, buffer);
-        };
-        let len = place.map_or(0, |(_, len)| len);
-        let Some(word) = queue.slots.claim(lun, transfer.map(|blocks| (blocks, len))) else {
-            return self.refuse(sq, lun, transfer, buffer);
-        };
-        let at = queue.slots.next_index();
-        let bytes = queue.slots.bytes(lun, blocks);
-        let word = word.wrapping_add(queue.slots.fill(lun, buffer, user));
-        let word0 = word.wrapping_add(opcode(op).0.into());
-        let entry = match place {
-            Some((iova, _)) if op != Op::Flush => {
-                let (prp1, prp2) = queue.lists.build(at, iova, bytes);
-                [word0, 0, 0, prp1, prp2, slba, u64::from(blocks - 1), 0]
-            }
-            _ => [word0, 0, 0, 0, 0, 0, 0, 0],
-        };
-        queue.ring.push(entry);
-        Ok(())
+        let transfer = (op != Op::Flush).then_some((blocks, slba));
+        let mut buffer = buffer;
+        let started = self
+            .usable(sq)
+            .and_then(|sq| sq.start_any(lun, op, &mut buffer, transfer, user));
+        match started {
+            Some(()) => Ok(()),
+            None => self.refuse(sq, lun, transfer.map(|(blocks, _)| blocks), buffer),
+        }
     }
 
     /// Puts `command` as it is, but for its CID, into the submission queue of index `sq`: for tests of what a device
@@ -289,24 +271,17 @@ impl<P: Pci> Queue<P> {
         &mut self,
         sq: usize,
         lun: u32,
-        mut command: Command,
-        buffer: Option<Buffer<P::Memory>>,
+        command: Command,
+        mut buffer: Option<Buffer<P::Memory>>,
         user: u64,
     ) -> Result<(), Rejected<P::Memory>> {
-        let Some(queue) = self.usable(sq) else {
-            return self.refuse(sq, lun, None, buffer);
-        };
-        if queue.slots.claim(lun, None).is_none() {
-            return self.refuse(sq, lun, None, buffer);
+        let started = self
+            .usable(sq)
+            .and_then(|sq| sq.start_raw(lun, command, &mut buffer, user));
+        match started {
+            Some(()) => Ok(()),
+            None => self.refuse(sq, lun, None, buffer),
         }
-        let tag = queue.slots.fill(lun, buffer, user);
-        queue.slots.mark_raw(tag);
-        command.cdw0.set_cid((tag >> 16) as u16);
-        queue.ring.push(zerocopy::transmute!(command));
-        // What it leaves in the ring is not what the short way expects there.
-        queue.raw = true;
-        queue.slots.allow_short(false);
-        Ok(())
     }
 
     /// The submission queue of index `sq`, when commands may be submitted to it.
@@ -334,7 +309,7 @@ impl<P: Pci> Queue<P> {
         let reason = match self.sq_mut(sq) {
             _ if failed => SubmitError::Failed,
             None => SubmitError::NoSuchQueue { index: sq, count },
-            Some(sq) => sq.slots.refusal(lun, blocks.map(|blocks| (blocks, len))),
+            Some(sq) => sq.rows.refusal(lun, blocks.map(|blocks| (blocks, len))),
         };
         Err(Rejected { reason, buffer })
     }
@@ -359,6 +334,14 @@ impl<P: Pci> Queue<P> {
     #[inline]
     pub fn ring(&mut self) {
         self.first.ring.ring(&self.pci);
+        if !self.more.is_empty() {
+            self.ring_more();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ring_more(&mut self) {
         for sq in &mut self.more {
             sq.ring.ring(&self.pci);
         }
@@ -370,73 +353,131 @@ impl<P: Pci> Queue<P> {
         &mut self,
         mut done: impl FnMut(Completed<P::Memory>),
     ) -> Result<usize, QueueError> {
+        let mut total = 0;
+        loop {
+            let (count, look) = self.pass(u32::MAX, &mut done)?;
+            total += count;
+            match look {
+                Some(look) if look.is_new() => done(self.unusual(look)?),
+                _ => break,
+            }
+            total += 1;
+        }
         if let Some(error) = self.failed {
             return Err(error);
         }
-        let (before, mut head) = (self.cq.read(), None);
-        loop {
-            let look = self.cq.look();
-            if let Some(ended) = self.first.slots.complete(look.tag()) {
-                head = Some(look.sq_head());
-                self.cq.advance();
-                done(completed(ended, 0, Status::SUCCESS, 0));
-            } else if look.is_new() {
-                done(self.unusual(look)?);
-            } else {
-                break;
+        self.cq.acknowledge(&self.pci, total);
+        Ok(total as usize)
+    }
+
+    /// Hands up to `most` commands of the first submission queue that have succeeded to `done`; ends at a completion of
+    /// another kind, which it returns. So the code that `done` makes has no case but success.
+    #[inline]
+    pub fn reap(
+        &mut self,
+        most: u32,
+        done: impl FnMut(Completed<P::Memory>),
+    ) -> Result<Reaped<P::Memory>, QueueError> {
+        let (count, look) = self.pass(most, done)?;
+        self.cq.acknowledge(&self.pci, count);
+        let other = match look {
+            Some(look) if count == 0 || look.is_new() => self.poll_unusual(look)?,
+            _ => None,
+        };
+        Ok(Reaped { count, other })
+    }
+
+    /// What [`reap`](Queue::reap) does, less the device's being told; the completion that it ends at may be an old one.
+    #[inline]
+    fn pass(
+        &mut self,
+        most: u32,
+        mut done: impl FnMut(Completed<P::Memory>),
+    ) -> Result<(u32, Option<Look>), QueueError> {
+        let reaping = Reaping { queue: self };
+        let queue = &mut *reaping.queue;
+        let mut slots = queue.first.table.taker();
+        let mut rows = queue.first.rows.giver();
+        let mut sweep = queue.cq.sweep(most);
+        let mut head = 0;
+        let look = loop {
+            let look = sweep.look();
+            let Some((user, about, buffer)) = slots.take(look.tag()) else {
+                break Some(look);
+            };
+            head = look.sq_head();
+            rows.give(about);
+            let at_limit = sweep.advance();
+            done(success(user, about, buffer));
+            if at_limit && !sweep.go_on() {
+                break None;
             }
+        };
+        let count = sweep.end();
+        rows.end(count);
+        std::mem::forget(reaping);
+        if count > 0 && !self.first.ring.note_head(head.into()) {
+            return Err(self.fail_head(0, head));
         }
-        let count = self.cq.read().wrapping_sub(before);
-        if count > 0 {
-            self.finish(head)?;
-        }
-        Ok(count as usize)
+        Ok((count, look))
     }
 
     /// As [`poll`](Queue::poll), but for one command at most.
     #[inline]
     pub fn poll_one(&mut self) -> Result<Option<Completed<P::Memory>>, QueueError> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
         let look = self.cq.look();
-        if let Some(ended) = self.first.slots.complete(look.tag()) {
-            self.cq.advance();
-            // A wrong head stops the queue; what completed with it has completed all the same.
-            let _ = self.finish(Some(look.sq_head()));
-            return Ok(Some(completed(ended, 0, Status::SUCCESS, 0)));
+        let Some((user, about, buffer)) = self.first.table.taker().take(look.tag()) else {
+            return self.poll_unusual(look);
+        };
+        self.first.rows.release(about);
+        self.cq.advance();
+        if self.first.ring.note_head(look.sq_head().into()) {
+            self.cq.acknowledge(&self.pci, 1);
+        } else {
+            // It stops the queue; what completed with it has completed all the same.
+            self.fail_head(0, look.sq_head());
         }
-        self.poll_unusual(look)
+        Ok(Some(success(user, about, buffer)))
+    }
+
+    /// Goes past the completions that were read when `done` panicked: their commands are not in flight any more.
+    #[cold]
+    #[inline(never)]
+    fn find_head(&mut self) {
+        let before = self.cq.read();
+        loop {
+            let look = self.cq.look();
+            if !look.is_new() || self.first.table.has(look.cid()) {
+                break;
+            }
+            self.cq.advance();
+        }
+        let count = self.cq.read().wrapping_sub(before);
+        self.cq.acknowledge(&self.pci, count);
+        self.first.rows.recount();
     }
 
     #[cold]
     #[inline(never)]
     fn poll_unusual(&mut self, look: Look) -> Result<Option<Completed<P::Memory>>, QueueError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         if !look.is_new() {
             return Ok(None);
         }
         let completed = self.unusual(look)?;
-        self.finish(None)?;
+        self.cq.acknowledge(&self.pci, 1);
         Ok(Some(completed))
-    }
-
-    /// What a poll that has read completions does in the end: `head` is what the last one of the first submission
-    /// queue that succeeded reported.
-    #[inline]
-    fn finish(&mut self, head: Option<u16>) -> Result<(), QueueError> {
-        if let Some(head) = head
-            && !self.first.ring.note_head(head.into())
-        {
-            return Err(self.fail_head(0, head));
-        }
-        self.cq.acknowledge(&self.pci, self.batch);
-        Ok(())
     }
 
     /// A new completion that is not a success in the first submission queue; goes past it.
     #[cold]
     #[inline(never)]
     fn unusual(&mut self, look: Look) -> Result<Completed<P::Memory>, QueueError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
         let (cqid, entry, sqid, cid) = (self.cqid, self.cq.head(), look.sqid(), look.cid());
         let index = sqid.wrapping_sub(self.sqid);
         let Some(sq) = self.sq_mut(index.into()) else {
@@ -446,7 +487,7 @@ impl<P: Pci> Queue<P> {
                 sqid,
             }));
         };
-        let Some((raw, ended)) = sq.slots.complete_any(cid) else {
+        let Some((raw, ended)) = sq.end_any(cid) else {
             return Err(self.fail(QueueError::UnknownCommand {
                 cqid,
                 index: entry,
@@ -465,7 +506,7 @@ impl<P: Pci> Queue<P> {
     /// Stops the queue.
     #[cold]
     fn fail(&mut self, error: QueueError) -> QueueError {
-        self.sqs_mut().for_each(|sq| sq.slots.allow_short(false));
+        self.sqs_mut().for_each(|sq| sq.stop());
         *self.failed.get_or_insert(error)
     }
 
@@ -502,7 +543,7 @@ impl<P: Pci> Queue<P> {
     /// True when the submission queue of index `sq` would take a command of `lun` now: for callers that must know before
     /// they make its data. False too when the queue has failed, or the LUN is not open.
     pub fn has_room_on(&self, sq: usize, lun: u32) -> bool {
-        self.failed.is_none() && self.sqs().nth(sq).is_some_and(|sq| sq.slots.has_room(lun))
+        self.failed.is_none() && self.sqs().nth(sq).is_some_and(|sq| sq.rows.has_room(lun))
     }
 
     /// Commands in flight.
@@ -520,7 +561,7 @@ impl<P: Pci> Queue<P> {
 
     /// Commands of `lun` in flight on this queue.
     pub fn in_flight(&self, lun: u32) -> u32 {
-        self.sqs().map(|sq| sq.slots.in_flight(lun)).sum()
+        self.sqs().map(|sq| sq.rows.in_flight(lun)).sum()
     }
 
     /// Commands that each submission queue can hold: one less than its entries.
@@ -556,16 +597,16 @@ impl<P: Pci> Queue<P> {
     /// Ages the commands in flight by one. How often to call it is the caller's unit of a timeout: no clock is read
     /// for an I/O.
     pub fn tick(&mut self) {
-        self.sqs_mut().for_each(|sq| sq.slots.age());
+        self.sqs_mut().for_each(|sq| sq.table.age());
     }
 
     /// The commands in flight, for a look at which are late.
     pub fn outstanding(&self) -> impl Iterator<Item = Outstanding> {
         self.sqs().zip(self.sqid..).flat_map(|(sq, sqid)| {
-            sq.slots.iter().map(move |(cid, slot)| Outstanding {
+            sq.table.iter().map(move |slot| Outstanding {
                 sqid,
-                cid,
-                lun: slot.lun,
+                cid: slot.cid,
+                lun: LunRows::lun(slot.about),
                 user: slot.user,
                 age: slot.age,
             })
@@ -575,9 +616,9 @@ impl<P: Pci> Queue<P> {
     /// Hands every command in flight to `done`, as aborted by the host. The device must have given them up.
     pub(crate) fn cancel(&mut self, mut done: impl FnMut(Completed<P::Memory>)) {
         for (sq, index) in self.sqs_mut().zip(0..) {
-            let cids: Vec<u16> = sq.slots.iter().map(|(cid, _)| cid).collect();
+            let cids: Vec<u16> = sq.table.iter().map(|slot| slot.cid).collect();
             for cid in cids {
-                if let Some((_, ended)) = sq.slots.complete_any(cid) {
+                if let Some((_, ended)) = sq.end_any(cid) {
                     done(completed(
                         ended,
                         index,
@@ -591,7 +632,7 @@ impl<P: Pci> Queue<P> {
 
     /// Empties the rings and stops the queue until [`restart`](Queue::restart). The device must have given it up.
     pub(crate) fn take_down(&mut self) {
-        self.sqs_mut().for_each(|sq| sq.ring.restart());
+        self.sqs_mut().for_each(|sq| sq.restart());
         self.cq.restart();
         self.failed = None;
         self.fail(QueueError::Down);
@@ -602,7 +643,7 @@ impl<P: Pci> Queue<P> {
     pub(crate) fn restart(&mut self) {
         self.failed = None;
         for sq in self.sqs_mut() {
-            sq.slots.allow_short(!sq.raw);
+            sq.resume();
         }
     }
 
@@ -639,107 +680,42 @@ impl<P: Pci> Drop for Queue<P> {
         }
         self.cq.leak();
         for sq in self.sqs_mut() {
-            sq.ring.leak();
-            sq.slots.leak();
-            sq.lists.leak();
+            sq.leak();
         }
     }
 }
 
-/// Commands of one LUN, put into the first submission queue of a [`Queue`] one after another: see [`Queue::batch`].
-pub struct Batch<'q, P: Pci> {
+/// Completions that are read one after another. It is dropped only when that ends with a panic.
+struct Reaping<'q, P: Pci> {
     queue: &'q mut Queue<P>,
-    run: Run,
-    tail: Tail,
-    lun: u32,
 }
 
-impl<P: Pci> Batch<'_, P> {
-    /// As [`Queue::read`].
-    #[inline]
-    pub fn read(
-        &mut self,
-        buffer: Buffer<P::Memory>,
-        slba: u64,
-        blocks: u32,
-        user: u64,
-    ) -> Result<(), Rejected<P::Memory>> {
-        self.transfer(Op::Read, buffer, slba, blocks, user)
-    }
-
-    /// As [`Queue::write`].
-    #[inline]
-    pub fn write(
-        &mut self,
-        buffer: Buffer<P::Memory>,
-        slba: u64,
-        blocks: u32,
-        user: u64,
-    ) -> Result<(), Rejected<P::Memory>> {
-        self.transfer(Op::Write, buffer, slba, blocks, user)
-    }
-
-    #[inline]
-    fn transfer(
-        &mut self,
-        op: Op,
-        buffer: Buffer<P::Memory>,
-        slba: u64,
-        blocks: u32,
-        user: u64,
-    ) -> Result<(), Rejected<P::Memory>> {
-        let iova = buffer.iova();
-        let slots = &mut self.queue.first.slots;
-        match slots.start_in(&mut self.run, self.lun, blocks, buffer, user) {
-            Ok(word) => {
-                let word0 = word.wrapping_add(opcode(op).0.into());
-                let word6 = u64::from(blocks - 1);
-                self.tail.push_short(word0, (iova, 0), slba, word6);
-                Ok(())
-            }
-            Err(buffer) => {
-                self.end();
-                let result = self
-                    .queue
-                    .long_way(self.lun, op, buffer, slba, blocks, user);
-                self.run = self.queue.first.slots.open_run(self.lun);
-                self.tail = self.queue.first.ring.tail();
-                result
-            }
-        }
-    }
-
-    #[inline]
-    fn end(&mut self) {
-        self.queue.first.slots.close_run(&self.run, self.lun);
-        self.queue.first.ring.put_tail(self.tail);
-    }
-}
-
-impl<P: Pci> Drop for Batch<'_, P> {
+impl<P: Pci> Drop for Reaping<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        self.end();
+        self.queue.find_head();
     }
 }
 
 #[inline]
+fn success<M>(user: u64, about: u64, buffer: Buffer<M>) -> Completed<M> {
+    Completed {
+        user,
+        lun: LunRows::lun(about),
+        sq: 0,
+        status: Status::SUCCESS,
+        result: 0,
+        buffer: Some(buffer),
+    }
+}
+
 fn completed<M>(ended: Ended<M>, sq: u16, status: Status, result: u32) -> Completed<M> {
     Completed {
         user: ended.user,
-        lun: ended.lun,
+        lun: LunRows::lun(ended.about),
         sq,
         status,
         result,
         buffer: ended.buffer,
-    }
-}
-
-#[inline]
-fn opcode(op: Op) -> NvmOpcode {
-    match op {
-        Op::Read => NvmOpcode::READ,
-        Op::Write => NvmOpcode::WRITE,
-        Op::Flush => NvmOpcode::FLUSH,
     }
 }

@@ -149,6 +149,15 @@ impl<M> fmt::Debug for Completed<M> {
     }
 }
 
+/// What [`Queue::reap`](crate::Queue::reap) did.
+#[derive(Debug)]
+pub struct Reaped<M> {
+    /// Commands that had succeeded.
+    pub count: u32,
+    /// A command after those that did not succeed, or is of a further submission queue.
+    pub other: Option<Completed<M>>,
+}
+
 /// The device broke the protocol on this queue. The queue stops: it takes no more commands and reports no more
 /// completions until the controller is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

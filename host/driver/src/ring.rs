@@ -7,31 +7,56 @@ use crate::pci::Pci;
 use std::sync::atomic::{Ordering, fence};
 use weir_nvme::{Command, Completion, Status};
 
-/// A submission entry as the eight 64-bit words it lies in memory as.
-pub(crate) type Entry = [u64; 8];
+/// 64-bit words of a submission entry.
+pub(crate) const ENTRY_WORDS: usize = 8;
+/// A submission entry as the words it lies in memory as.
+pub(crate) type Entry = [u64; ENTRY_WORDS];
+
+/// A place in a submission ring, by the number of 64-bit words before it: what an address is made of with no further
+/// instruction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place(usize);
+
+impl Place {
+    #[inline]
+    pub(crate) fn words(self) -> usize {
+        self.0
+    }
+
+    #[inline]
+    fn index(self) -> u32 {
+        (self.0 / ENTRY_WORDS) as u32
+    }
+}
 
 /// Where the next entry of a submission ring goes.
 ///
 /// A copy of it that has pushed must be [put](SqRing::put_tail) back before any other pushes.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail {
-    base: *mut Entry,
-    /// One past the last entry.
-    end: *mut Entry,
-    next: *mut Entry,
+    base: *mut u64,
+    next: Place,
 }
 
 impl Tail {
+    #[inline]
+    pub(crate) fn place(&self) -> Place {
+        self.next
+    }
+
     /// Writes a command that has no more than PRPs, starting LBA and dword 12: the words 0, 3, 4, 5 and 6. The others
     /// must be 0 in all of the ring: they are as long as nothing else is pushed.
+    ///
+    /// # Safety
+    /// The place is inside the ring.
     #[inline]
-    pub(crate) fn push_short(&mut self, word0: u64, prp: (u64, u64), slba: u64, word6: u64) {
-        // SAFETY: as in `push`.
+    pub(crate) unsafe fn push_short(&mut self, word0: u64, prp1: u64, slba: u64, word6: u64) {
+        // SAFETY: the caller's word, and as in `push`.
         unsafe {
-            let words = self.next.cast::<u64>();
+            let words = self.base.add(self.next.0);
             words.write(word0);
-            words.add(3).write(prp.0);
-            words.add(4).write(prp.1);
+            words.add(3).write(prp1);
+            words.add(4).write(0);
             words.add(5).write(slba);
             words.add(6).write(word6);
         }
@@ -39,34 +64,24 @@ impl Tail {
     }
 
     #[inline]
-    fn push(&mut self, entry: Entry) {
-        // SAFETY: `next` is inside the ring and aligned as `base`, which is page-aligned. The device reads this place only
-        // after the doorbell, and has read what was here before, since the caller keeps fewer commands than entries in
-        // the ring.
-        unsafe { self.next.write(entry) };
-        self.advance();
-    }
-
-    #[inline]
-    fn advance(&mut self) {
-        // SAFETY: one past an entry of the ring is at most `end`.
-        self.next = unsafe { self.next.add(1) };
-        if self.next == self.end {
-            self.next = self.base;
-        }
+    pub(crate) fn advance(&mut self) {
+        self.next.0 += ENTRY_WORDS;
     }
 }
 
 /// The submission ring: the driver writes entries at the tail. The caller bounds what is in the ring.
 pub(crate) struct SqRing<M> {
+    /// Always inside the ring.
     tail: Tail,
+    /// One past the last entry.
+    end: Place,
     /// How often the tail went around, modulo 2^32.
-    rounds: u32,
-    mask: u32,
+    laps: u32,
     /// The tail the device was last told.
     rung: u32,
     /// The head the device last reported.
     head: u32,
+    mask: u32,
     doorbell: usize,
     memory: Option<M>,
 }
@@ -82,15 +97,13 @@ impl<M: Memory> SqRing<M> {
     /// When `memory` is too small, or `entries` no power of two: both are computed by this crate.
     pub(crate) fn new(memory: M, entries: u32, doorbell: usize) -> SqRing<M> {
         assert!(entries.is_power_of_two() && memory.len() >= entries as usize * Command::SIZE);
-        let base: *mut Entry = memory.ptr().as_ptr().cast();
         SqRing {
             tail: Tail {
-                base,
-                // SAFETY: the memory has room for all entries.
-                end: unsafe { base.add(entries as usize) },
-                next: base,
+                base: memory.ptr().as_ptr().cast(),
+                next: Place(0),
             },
-            rounds: 0,
+            end: Place(entries as usize * ENTRY_WORDS),
+            laps: 0,
             mask: entries - 1,
             rung: 0,
             head: 0,
@@ -99,26 +112,30 @@ impl<M: Memory> SqRing<M> {
         }
     }
 
-    /// Writes `entry` at the tail; the device learns of it with [`ring`](SqRing::ring).
-    #[inline]
-    pub(crate) fn push(&mut self, entry: Entry) {
-        self.tail.push(entry);
-        self.count_round();
+    /// Writes `entry` at the tail; the device learns of it with [`ring`](SqRing::ring). True when the tail went around.
+    pub(crate) fn push(&mut self, entry: Entry) -> bool {
+        // SAFETY: the tail is inside the ring and aligned as `base`, which is page-aligned. The device reads this place only
+        // after the doorbell, and has read what was here before, since the caller keeps fewer commands than entries in
+        // the ring.
+        unsafe {
+            self.tail
+                .base
+                .add(self.tail.next.0)
+                .cast::<Entry>()
+                .write(entry)
+        };
+        let mut tail = self.tail;
+        tail.next.0 += ENTRY_WORDS;
+        self.put_tail(tail)
     }
 
-    /// See [`Tail::push_short`].
+    /// As [`Tail::push_short`]; true when the tail went around.
     #[inline]
-    pub(crate) fn push_short(&mut self, word0: u64, prp: (u64, u64), slba: u64, word6: u64) {
-        self.tail.push_short(word0, prp, slba, word6);
-        self.count_round();
-    }
-
-    /// After each push.
-    #[inline]
-    fn count_round(&mut self) {
-        if self.tail.next == self.tail.base {
-            self.rounds = self.rounds.wrapping_add(1);
-        }
+    pub(crate) fn push_short(&mut self, word0: u64, prp1: u64, slba: u64, word6: u64) -> bool {
+        let mut tail = self.tail;
+        // SAFETY: the tail is inside the ring.
+        unsafe { tail.push_short(word0, prp1, slba, word6) };
+        self.put_tail(tail)
     }
 
     #[inline]
@@ -126,26 +143,39 @@ impl<M: Memory> SqRing<M> {
         self.tail
     }
 
-    /// Puts back the copy that [`tail`](SqRing::tail) gave, with fewer entries pushed than the ring has.
+    /// Entries before the tail must go around.
     #[inline]
-    pub(crate) fn put_tail(&mut self, tail: Tail) {
-        if tail.next < self.tail.next {
-            self.rounds = self.rounds.wrapping_add(1);
-        }
-        self.tail.next = tail.next;
+    pub(crate) fn left(&self) -> usize {
+        (self.end.0 - self.tail.next.0) / ENTRY_WORDS
     }
 
-    /// Index of where the next entry goes, below the ring's size.
+    /// Puts back the copy that [`tail`](SqRing::tail) gave, pushed to up to the end at most; true when it went around.
     #[inline]
-    fn index(&self) -> u32 {
-        // SAFETY: both point into the ring, `next` not before `base`.
-        unsafe { self.tail.next.offset_from_unsigned(self.tail.base) as u32 }
+    pub(crate) fn put_tail(&mut self, tail: Tail) -> bool {
+        self.tail.next = tail.next;
+        let around = tail.next == self.end;
+        if around {
+            self.go_around();
+        }
+        around
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_around(&mut self) {
+        self.tail.next = Place(0);
+        self.laps = self.laps.wrapping_add(1);
+    }
+
+    /// How often the tail went around, modulo 2^32.
+    pub(crate) fn laps(&self) -> u32 {
+        self.laps
     }
 
     /// Tells the device of all entries written since the last time.
     #[inline]
     pub(crate) fn ring(&mut self, pci: &impl Pci) {
-        let tail = self.index();
+        let tail = self.tail.next.index();
         if tail != self.rung {
             fence(Ordering::Release);
             self.rung = tail;
@@ -174,15 +204,15 @@ impl<M: Memory> SqRing<M> {
 
     /// Entries ever written, modulo 2^32.
     pub(crate) fn written(&self) -> u32 {
-        self.rounds
+        self.laps
             .wrapping_mul(self.mask + 1)
-            .wrapping_add(self.index())
+            .wrapping_add(self.tail.next.index())
     }
 
     /// Starts anew, as after a reset of the device.
     pub(crate) fn restart(&mut self) {
-        self.tail.next = self.tail.base;
-        (self.rounds, self.rung, self.head) = (0, 0, 0);
+        self.tail.next = Place(0);
+        (self.laps, self.rung, self.head) = (0, 0, 0);
     }
 
     /// Gives up the memory without freeing it: the device may still use it.
@@ -239,52 +269,88 @@ impl Look {
     }
 }
 
+/// The completion ring: the device writes entries, the phase tag says which are new.
+pub(crate) struct CqRing<M> {
+    head: Head,
+    base: *mut Completion,
+    /// How often the head went around, modulo 2^32.
+    laps: u32,
+    mask: u32,
+    /// Entries that may be read with the device not told, so that a carry out of it tells when it is time.
+    untold: u32,
+    batch: u32,
+    doorbell: usize,
+    memory: Option<M>,
+}
+
+/// Where the next completion is read.
+#[derive(Clone, Copy)]
+struct Head {
+    /// Always inside the ring.
+    next: *mut Completion,
+    /// One past the last entry.
+    end: *mut Completion,
+    /// The phase tag of a new entry there: 0 or [`PHASE`].
+    phase: u64,
+}
+
+impl Head {
+    #[inline]
+    fn look(&self) -> Look {
+        // SAFETY: `next` is inside the ring and aligned as its base, which is page-aligned; the device writes here, hence
+        // volatile.
+        let word = unsafe { self.next.cast::<u64>().add(1).read_volatile() };
+        Look(u64::from_le(word) ^ self.phase)
+    }
+
+    /// `most` entries on, or the end.
+    #[inline]
+    fn stretch(&self, most: u32) -> *mut Completion {
+        self.next.wrapping_add(most as usize).min(self.end)
+    }
+
+    /// True when it is at the end now, and must go around.
+    #[inline]
+    fn advance(&mut self) -> bool {
+        fence(Ordering::Acquire);
+        // SAFETY: one past an entry of the ring is at most `end`.
+        self.next = unsafe { self.next.add(1) };
+        self.next == self.end
+    }
+}
+
 /// The next entry and phase tag past the end. A function, so that the way around it is a branch that is hardly
 /// ever taken, and not computed each time.
 #[cold]
 #[inline(never)]
-fn wrapped(base: *mut Completion, phase: u64) -> (*mut Completion, u64) {
+fn around(base: *mut Completion, phase: u64) -> (*mut Completion, u64) {
     (base, phase ^ PHASE)
-}
-
-/// The completion ring: the device writes entries, the phase tag says which are new.
-pub(crate) struct CqRing<M> {
-    base: *mut Completion,
-    /// One past the last entry.
-    end: *mut Completion,
-    /// The next entry to read.
-    next: *mut Completion,
-    /// The phase tag of a new entry there: 0 or [`PHASE`].
-    phase: u64,
-    mask: u32,
-    /// Entries ever read, modulo 2^32.
-    read: u32,
-    /// What `read` was when the device was last told.
-    told: u32,
-    doorbell: usize,
-    memory: Option<M>,
 }
 
 // SAFETY: as for `SqRing`.
 unsafe impl<M: Send> Send for CqRing<M> {}
 
 impl<M: Memory> CqRing<M> {
-    /// A ring of `entries`, a power of two, in zeroed `memory`, told by the register at `doorbell`.
+    /// A ring of `entries`, a power of two, in zeroed `memory`, told by the register at `doorbell` once `batch` (1 to
+    /// `entries` - 1) were read.
     ///
     /// # Panics
     /// As [`SqRing::new`].
-    pub(crate) fn new(memory: M, entries: u32, doorbell: usize) -> CqRing<M> {
+    pub(crate) fn new(memory: M, entries: u32, batch: u32, doorbell: usize) -> CqRing<M> {
         assert!(entries.is_power_of_two() && memory.len() >= entries as usize * Completion::SIZE);
         let base: *mut Completion = memory.ptr().as_ptr().cast();
         CqRing {
+            head: Head {
+                next: base,
+                // SAFETY: the memory has room for all entries.
+                end: unsafe { base.add(entries as usize) },
+                phase: PHASE,
+            },
             base,
-            // SAFETY: the memory has room for all entries.
-            end: unsafe { base.add(entries as usize) },
-            next: base,
-            phase: PHASE,
+            laps: 0,
             mask: entries - 1,
-            read: 0,
-            told: 0,
+            untold: batch - 1,
+            batch,
             doorbell,
             memory: Some(memory),
         }
@@ -296,10 +362,7 @@ impl<M: Memory> CqRing<M> {
     /// their addresses (PCIe 2.4.3), so that what comes with a new phase tag is new.
     #[inline]
     pub(crate) fn look(&self) -> Look {
-        // SAFETY: `next` is inside the ring and aligned as `base`, which is page-aligned; the device writes here, hence
-        // volatile.
-        let word = unsafe { self.next.cast::<u64>().add(1).read_volatile() };
-        Look(u64::from_le(word) ^ self.phase)
+        self.head.look()
     }
 
     /// Dword 0 of the entry at the head, which must be new.
@@ -307,40 +370,54 @@ impl<M: Memory> CqRing<M> {
     pub(crate) fn result(&self) -> u32 {
         fence(Ordering::Acquire);
         // SAFETY: as in `look`.
-        u32::from_le(unsafe { self.next.cast::<u32>().read_volatile() })
+        u32::from_le(unsafe { self.head.next.cast::<u32>().read_volatile() })
     }
 
     /// Goes past the entry at the head. What the device did before it wrote the entry is visible from here on.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        fence(Ordering::Acquire);
-        self.read = self.read.wrapping_add(1);
-        // SAFETY: one past an entry of the ring is at most `end`.
-        self.next = unsafe { self.next.add(1) };
-        if self.next == self.end {
-            (self.next, self.phase) = wrapped(self.base, self.phase);
+        if self.head.advance() {
+            (self.head.next, self.head.phase) = around(self.base, self.head.phase);
+            self.laps = self.laps.wrapping_add(1);
         }
     }
 
-    /// Tells the device what was read, once at least `batch` entries were since it was last told.
+    /// For a loop that reads one entry after another, at most `most`.
     #[inline]
-    pub(crate) fn acknowledge(&mut self, pci: &impl Pci, batch: u32) {
-        if self.read.wrapping_sub(self.told) >= batch {
-            self.told = self.read;
+    pub(crate) fn sweep(&mut self, most: u32) -> Sweep<'_, M> {
+        Sweep {
+            next: self.head.next,
+            limit: self.head.stretch(most),
+            phase: self.head.phase,
+            start: self.head.next.addr(),
+            most,
+            ring: self,
+        }
+    }
+
+    /// `count` entries more were read; tells the device when it is time.
+    #[inline]
+    pub(crate) fn acknowledge(&mut self, pci: &impl Pci, count: u32) {
+        let now;
+        (self.untold, now) = self.untold.overflowing_sub(count);
+        if now {
+            self.untold = self.batch - 1;
             pci.write32(self.doorbell, self.head());
         }
     }
 
     /// Entries ever read, modulo 2^32.
     pub(crate) fn read(&self) -> u32 {
-        self.read
+        self.laps
+            .wrapping_mul(self.mask + 1)
+            .wrapping_add(self.head())
     }
 
     /// Index of the next entry to read.
     #[inline]
     pub(crate) fn head(&self) -> u32 {
         // SAFETY: both point into the ring, `next` not before `base`.
-        unsafe { self.next.offset_from_unsigned(self.base) as u32 }
+        unsafe { self.head.next.offset_from_unsigned(self.base) as u32 }
     }
 
     /// Starts anew, as after a reset of the device: clears the phase tags.
@@ -349,8 +426,8 @@ impl<M: Memory> CqRing<M> {
             // SAFETY: `i` is below the ring's size.
             unsafe { self.base.add(i).write_volatile(Completion::default()) };
         }
-        (self.next, self.phase) = (self.base, PHASE);
-        (self.read, self.told) = (0, 0);
+        (self.head.next, self.head.phase) = (self.base, PHASE);
+        (self.laps, self.untold) = (0, self.batch - 1);
     }
 
     /// Gives up the memory without freeing it: the device may still use it.
@@ -364,5 +441,71 @@ impl<M: Memory> CqRing<M> {
 
     pub(crate) fn entries(&self) -> u32 {
         self.mask + 1
+    }
+}
+
+/// Reads one entry after another, its place in registers; the ring has it after [`end`](Sweep::end).
+pub(crate) struct Sweep<'c, M> {
+    /// Always inside the ring, and before `limit` but between [`advance`](Sweep::advance) and what must follow it.
+    next: *mut Completion,
+    /// Where the ring ends, or the sweep.
+    limit: *mut Completion,
+    phase: u64,
+    /// Address of the first entry read, less the ring's length for each time around.
+    start: usize,
+    most: u32,
+    ring: &'c mut CqRing<M>,
+}
+
+impl<M> Sweep<'_, M> {
+    /// As [`CqRing::look`].
+    #[inline]
+    pub(crate) fn look(&self) -> Look {
+        Head {
+            next: self.next,
+            end: self.limit,
+            phase: self.phase,
+        }
+        .look()
+    }
+
+    /// As [`CqRing::advance`]; true when [`go_on`](Sweep::go_on) must say whether there may be more.
+    #[inline]
+    pub(crate) fn advance(&mut self) -> bool {
+        fence(Ordering::Acquire);
+        // SAFETY: one past an entry before `limit` is at most the ring's end.
+        self.next = unsafe { self.next.add(1) };
+        self.next == self.limit
+    }
+
+    /// Goes around when that is why it is at the limit; false at the end of the sweep.
+    #[inline]
+    pub(crate) fn go_on(&mut self) -> bool {
+        if self.next == self.ring.head.end {
+            let bytes = (self.ring.mask as usize + 1) * Completion::SIZE;
+            self.start = self.start.wrapping_sub(bytes);
+            self.ring.laps = self.ring.laps.wrapping_add(1);
+            (self.next, self.phase) = around(self.ring.base, self.phase);
+            self.ring.head.phase = self.phase;
+        }
+        self.ring.head.next = self.next;
+        self.limit = self.ring.head.stretch(self.most - self.count());
+        self.next != self.limit
+    }
+
+    /// Entries read.
+    #[inline]
+    pub(crate) fn count(&self) -> u32 {
+        (self.next.addr().wrapping_sub(self.start) / Completion::SIZE) as u32
+    }
+
+    /// Ends the sweep; the entries read.
+    #[inline]
+    pub(crate) fn end(mut self) -> u32 {
+        if self.next == self.ring.head.end {
+            self.go_on();
+        }
+        self.ring.head.next = self.next;
+        self.count()
     }
 }

@@ -87,7 +87,15 @@ impl Case {
         };
         let iova = buffer.as_ref().map(Buffer::iova);
         let (result, sq) = match (rng.below(8), buffer) {
-            (0..2, Some(buffer)) => (q.batch(lun, |b| b.write(buffer, 0, blocks, user)), 0),
+            (0..2, Some(buffer)) => {
+                let mut buffers = vec![buffer];
+                let put = q.submit_all(lun, Op::Write, blocks, &mut buffers, || (0, user));
+                let rejected = |reason| Rejected {
+                    reason,
+                    buffer: buffers.pop(),
+                };
+                (put.map_err(rejected), 0)
+            }
             (2..4, Some(buffer)) => (q.read(lun, buffer, 0, blocks, user), 0),
             (4, buffer) => {
                 let command = Command::nvm(NvmOpcode(0x7F), 1);

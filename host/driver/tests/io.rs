@@ -3,7 +3,7 @@
 mod mock;
 
 use mock::{MockPci, drain, entries, one_queue, queue, start};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use weir_driver::nvme::registers::{cq_head_doorbell, sq_tail_doorbell};
 use weir_driver::nvme::{Command, NvmOpcode, StatusCode};
 use weir_driver::*;
@@ -389,6 +389,80 @@ fn one_doorbell_makes_a_batch_visible() {
         drain(&pci, &mut q, |_| ());
     }
     assert_eq!(writes(cq_head_doorbell(1, 0)), 12);
+    assert_eq!(pci.violations(), Vec::<String>::new());
+}
+
+/// What was done before the panic counts, and the rest goes on.
+#[test]
+fn a_panic_in_a_closure_loses_no_command() {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let (pci, c, mut q) = one_queue(1, 64, entries(8));
+    // More than a lap of the rings, so that panics hit each place.
+    for round in 0..20u64 {
+        let mut buffers: Vec<_> = (0..4).map(|_| c.buffer(4096).unwrap()).collect();
+        let mut next = 0;
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            q.submit_all(0, Op::Write, 8, &mut buffers, || {
+                next += 1;
+                assert!(next != 3, "on purpose");
+                (0, next)
+            })
+        }));
+        // The tail goes around in some rounds, so that fewer were still to be put in then.
+        assert!(panicked.is_err());
+        assert_eq!((q.in_flight(0), q.len()), (2, 2), "round {round}");
+        q.ring();
+        pci.device().latency = 1;
+        pci.relax();
+        let mut got = vec![];
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            q.poll(|done| {
+                got.push(done.user);
+                panic!("on purpose");
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!((q.in_flight(0), q.len()), (1, 1), "round {round}");
+        assert_eq!(q.poll(|done| got.push(done.user)), Ok(1));
+        assert_eq!(got, [1, 2]);
+        assert!(q.is_empty() && q.has_room(0));
+    }
+    assert_eq!(pci.violations(), Vec::<String>::new());
+}
+
+/// A command that stays while the ring goes around many times keeps its slot and CID, and is in nobody's way.
+#[test]
+fn a_command_that_takes_long_is_passed() {
+    let (pci, _c, mut q) = one_queue(2, 64, entries(4));
+    // Any number of turns up to this, from a fixed seed: more than all that follow.
+    pci.device().latency = u32::MAX;
+    q.flush(1, 999).unwrap();
+    q.ring();
+    pci.relax();
+    pci.device().latency = 1;
+    let long = q.outstanding().next().unwrap();
+    let (mut cids, mut displaced) = (HashSet::new(), 0);
+    for user in 0..200 {
+        q.flush(0, user).unwrap();
+        q.flush(0, user).unwrap();
+        q.ring();
+        let flying: Vec<_> = q.outstanding().collect();
+        assert_eq!(flying.iter().filter(|f| f.cid == long.cid).count(), 1);
+        displaced += flying.iter().filter(|f| f.cid & 0x8000 != 0).count();
+        cids.extend(flying.iter().map(|f| f.cid));
+        let mut left = 2;
+        while left > 0 {
+            pci.relax();
+            left -= q.poll(|done| assert_eq!(done.user, user)).unwrap();
+        }
+        assert_eq!(q.len(), 1);
+    }
+    assert!(
+        cids.len() > 300,
+        "{} CIDs: they have generations",
+        cids.len()
+    );
+    assert!(displaced > 40, "{displaced} commands were not in order");
     assert_eq!(pci.violations(), Vec::<String>::new());
 }
 

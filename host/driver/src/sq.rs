@@ -1,0 +1,285 @@
+//! [`Sq`]: one submission queue with the commands in it. One of the crate's files with `unsafe` code: it keeps the ring
+//! and the table of its commands in step.
+#![allow(unsafe_code)]
+
+use crate::memory::{Buffer, Memory};
+use crate::pci::{AllocError, Pci};
+use crate::prp::PrpLists;
+use crate::request::Op;
+use crate::ring::{ENTRY_WORDS, SqRing, Tail};
+use crate::rows::LunRows;
+use crate::table::{Ended, Next, Table};
+use weir_nvme::{Command, NvmOpcode};
+
+/// One submission queue.
+pub(crate) struct Sq<M> {
+    pub(crate) ring: SqRing<M>,
+    pub(crate) rows: LunRows,
+    /// Where the next command goes: the place of the ring's tail.
+    next: Next<M>,
+    /// As many slots, or twice as many, as the ring has entries.
+    pub(crate) table: Table<M>,
+    lists: PrpLists<M>,
+    /// Entries of `submit_raw` may be in the ring.
+    raw: bool,
+}
+
+// SAFETY: `next` points into `table`, and the rest may be sent where buffers and their memory may.
+unsafe impl<M: Send> Send for Sq<M> where Table<M>: Send {}
+
+/// A read or write: blocks, starting LBA, user token.
+pub(crate) type Transfer = (u32, u64, u64);
+
+impl<M: Memory> Sq<M> {
+    pub(crate) fn new<P: Pci<Memory = M>>(
+        pci: &P,
+        (entries, sqid): (u32, u16),
+        doorbell: usize,
+        max_transfer: usize,
+        prp_list_offset: usize,
+    ) -> Result<Sq<M>, AllocError> {
+        let memory = pci.alloc(entries as usize * Command::SIZE)?;
+        let table = Table::new(entries, sqid);
+        Ok(Sq {
+            ring: SqRing::new(memory, entries, doorbell),
+            rows: LunRows::new(entries - 1, sqid),
+            next: table.lap(0),
+            table,
+            lists: PrpLists::new(
+                pci,
+                Table::<M>::count(entries),
+                max_transfer,
+                prp_list_offset,
+            )?,
+            raw: false,
+        })
+    }
+
+    /// A read or write by the short way, when it can go there: inside one page of its buffer, the LUN open, a place for
+    /// it in the queue, and the slot in order free. Else it gives the buffer back, and the command must go the long way.
+    #[inline]
+    pub(crate) fn start(
+        &mut self,
+        lun: u32,
+        op: Op,
+        buffer: Buffer<M>,
+        (blocks, slba, user): Transfer,
+    ) -> Result<(), Buffer<M>> {
+        let place = self.ring.tail().place();
+        // SAFETY: the ring's tail is a place of the ring, for which the table was made.
+        if !unsafe { self.next.is_free(place) } {
+            return Err(buffer);
+        }
+        let Some(word) = self.rows.admit(lun, blocks, buffer.span()) else {
+            return Err(buffer);
+        };
+        let iova = buffer.iova();
+        // SAFETY: as above.
+        let tag = unsafe { self.next.fill(place, buffer, user, LunRows::about(lun)) };
+        let word0 = word.wrapping_add(tag).wrapping_add(opcode(op));
+        let around = self
+            .ring
+            .push_short(word0, iova, slba, u64::from(blocks - 1));
+        if around {
+            self.next = self.table.lap(self.ring.laps());
+        }
+        Ok(())
+    }
+
+    /// The short way for many: puts in commands of `blocks` blocks of `lun` as [`start`](Sq::start) does, one for each of
+    /// the last `buffers`, as many as can go there before the ring goes around; `each` gives starting LBA and user token.
+    /// The others stay.
+    #[inline]
+    pub(crate) fn start_all(
+        &mut self,
+        (lun, op, blocks): (u32, Op, u32),
+        buffers: &mut Vec<Buffer<M>>,
+        each: &mut impl FnMut() -> (u64, u64),
+    ) {
+        let Some(run) = self.rows.run(lun, blocks) else {
+            return;
+        };
+        let word = run.word.wrapping_add(opcode(op));
+        let word6 = u64::from(blocks.wrapping_sub(1));
+        let most = buffers.len().min(run.room as usize).min(self.ring.left());
+        let keep = buffers.len() - most;
+        let (mut tail, mut next) = (self.ring.tail(), self.next);
+        let unfinished = Unfinished { sq: self, lun };
+        // SAFETY: it gets shorter. The buffers behind are moved out, moved down, or leak if `each` panics.
+        let from = unsafe {
+            buffers.set_len(keep);
+            buffers.as_mut_ptr().add(keep)
+        };
+        // One number counts: the place says how many were taken.
+        let start = tail.place().words();
+        let taken = loop {
+            let taken = (tail.place().words() - start) / ENTRY_WORDS;
+            if taken == most {
+                break taken;
+            }
+            let place = tail.place();
+            // SAFETY: a place before the ring's end, for which the table was made; one of the buffers behind, not moved
+            // out before.
+            unsafe {
+                let buffer = from.add(taken);
+                if !next.is_free(place) || run.last_byte >= (*buffer).span() as u64 {
+                    break taken;
+                }
+                let (slba, user) = each();
+                let buffer = buffer.read();
+                let iova = buffer.iova();
+                let tag = next.fill(place, buffer, user, LunRows::about(lun));
+                tail.push_short(word.wrapping_add(tag), iova, slba, word6);
+            }
+        };
+        std::mem::forget(unfinished);
+        if taken < most {
+            // SAFETY: those that were not moved out go to where those were that are kept.
+            unsafe {
+                from.copy_from(from.add(taken), most - taken);
+                buffers.set_len(keep + most - taken);
+            }
+        }
+        self.put(lun, taken as u32, tail, next);
+    }
+
+    #[inline]
+    fn put(&mut self, lun: u32, taken: u32, tail: Tail, next: Next<M>) {
+        self.rows.count_run(lun, taken);
+        self.next = next;
+        if self.ring.put_tail(tail) {
+            self.next = self.table.lap(self.ring.laps());
+        }
+    }
+
+    /// Counts commands of `lun` whose slots were filled when `each` panicked.
+    #[cold]
+    #[inline(never)]
+    fn finish(&mut self, lun: u32) {
+        let (mut tail, mut next, mut taken) = (self.ring.tail(), self.next, 0);
+        // SAFETY: a place before the ring's end.
+        while taken < self.ring.left() && unsafe { next.is_filled(tail.place()) } {
+            tail.advance();
+            next.advance();
+            taken += 1;
+        }
+        self.put(lun, taken as u32, tail, next);
+    }
+
+    /// The long way, for every command; a flush has no `transfer` of blocks and starting LBA. `None`, and nothing
+    /// changed: see [`LunRows::refusal`].
+    pub(crate) fn start_any(
+        &mut self,
+        lun: u32,
+        op: Op,
+        buffer: &mut Option<Buffer<M>>,
+        transfer: Option<(u32, u64)>,
+        user: u64,
+    ) -> Option<()> {
+        let (iova, len) = buffer.as_ref().map_or((0, 0), |b| (b.iova(), b.len()));
+        let (word, slot) = self.claim(lun, transfer.map(|(blocks, _)| (blocks, len)))?;
+        let word0 = word.wrapping_add(slot.1).wrapping_add(opcode(op));
+        let entry = match transfer {
+            Some((blocks, slba)) => {
+                let bytes = self.rows.bytes(lun, blocks);
+                let (prp1, prp2) = self.lists.build(slot.0, iova, bytes);
+                [word0, 0, 0, prp1, prp2, slba, u64::from(blocks - 1), 0]
+            }
+            None => [word0, 0, 0, 0, 0, 0, 0, 0],
+        };
+        self.table
+            .fill(slot, buffer.take(), (user, LunRows::about(lun)), false);
+        self.push(entry);
+        Some(())
+    }
+
+    /// Puts `command` in as it is, but for its CID.
+    pub(crate) fn start_raw(
+        &mut self,
+        lun: u32,
+        mut command: Command,
+        buffer: &mut Option<Buffer<M>>,
+        user: u64,
+    ) -> Option<()> {
+        let (_, slot) = self.claim(lun, None)?;
+        command.cdw0.set_cid((slot.1 >> 16) as u16);
+        self.table
+            .fill(slot, buffer.take(), (user, LunRows::about(lun)), true);
+        self.push(zerocopy::transmute!(command));
+        // What it leaves in the ring is not what the short way expects there.
+        self.raw = true;
+        self.rows.allow_short(false);
+        Some(())
+    }
+
+    /// Counts a command of `lun`; the first word of its entry less opcode and tag, and its slot.
+    fn claim(&mut self, lun: u32, transfer: Option<(u32, usize)>) -> Option<(u64, (usize, u64))> {
+        let word = self.rows.claim(lun, transfer)?;
+        let slot = self.table.find(self.next);
+        if slot.is_none() {
+            self.rows.release(LunRows::about(lun));
+        }
+        Some((word, slot?))
+    }
+
+    fn push(&mut self, entry: [u64; 8]) {
+        self.next.advance();
+        if self.ring.push(entry) {
+            self.next = self.table.lap(self.ring.laps());
+        }
+    }
+
+    /// The command of `cid` completes, however it was submitted; true for one of `submit_raw`.
+    pub(crate) fn end_any(&mut self, cid: u16) -> Option<(bool, Ended<M>)> {
+        let ended = self.table.take_any(cid)?;
+        self.rows.release(ended.1.about);
+        Some(ended)
+    }
+
+    /// Refuses commands on the short way, and lets none complete there.
+    pub(crate) fn stop(&mut self) {
+        self.rows.allow_short(false);
+        self.table.slow_down();
+    }
+
+    /// Empties the ring, as after a reset of the device.
+    pub(crate) fn restart(&mut self) {
+        self.ring.restart();
+        self.next = self.table.lap(0);
+    }
+
+    /// Takes commands again.
+    pub(crate) fn resume(&mut self) {
+        self.rows.allow_short(!self.raw);
+    }
+
+    /// Gives up all memory without freeing it: the device may still use it.
+    pub(crate) fn leak(&mut self) {
+        self.ring.leak();
+        self.table.leak();
+        self.lists.leak();
+    }
+}
+
+/// Commands that are put in one after another. It is dropped only when that ends with a panic.
+struct Unfinished<'s, M: Memory> {
+    sq: &'s mut Sq<M>,
+    lun: u32,
+}
+
+impl<M: Memory> Drop for Unfinished<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        self.sq.finish(self.lun);
+    }
+}
+
+#[inline]
+fn opcode(op: Op) -> u64 {
+    let opcode = match op {
+        Op::Read => NvmOpcode::READ,
+        Op::Write => NvmOpcode::WRITE,
+        Op::Flush => NvmOpcode::FLUSH,
+    };
+    opcode.0.into()
+}
