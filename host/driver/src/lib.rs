@@ -8,7 +8,10 @@
 //! * [`Admin`] (`commands.rs`): features, logs, depths and weights, on a [`Controller`] or through the driver that has it.
 //! * [`Queue`] is one CPU's: [`submit`](Queue::submit) any number of commands, make them visible with one
 //!   [`ring`](Queue::ring), collect them with [`poll`](Queue::poll). What goes in and out is in `request.rs`. Over
-//!   `slots.rs` (CIDs, the bound a LUN), `prp.rs` and `ring.rs`.
+//!   `sq.rs` (a submission queue), which joins `ring.rs`, `table.rs` (the commands in flight, CIDs), `rows.rs` (the bound
+//!   a LUN) and `prp.rs`.
+//! * The cheapest calls: [`read`](Queue::read), [`write`](Queue::write) and [`poll_one`](Queue::poll_one) for one
+//!   command at a time, [`submit_all`](Queue::submit_all) and [`reap`](Queue::reap) for more than about four.
 //! * [`Buffer`]s move into the queue on submission and come back with the completion.
 //!
 //! A read or write inside one page of its buffer goes a short way, whose checks are folded into few: the LUN's place in

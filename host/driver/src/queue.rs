@@ -399,13 +399,11 @@ impl<P: Pci> Queue<P> {
         let mut slots = queue.first.table.taker();
         let mut rows = queue.first.rows.giver();
         let mut sweep = queue.cq.sweep(most);
-        let mut head = 0;
         let look = loop {
             let look = sweep.look();
             let Some((user, about, buffer)) = slots.take(look.tag()) else {
                 break Some(look);
             };
-            head = look.sq_head();
             rows.give(about);
             let at_limit = sweep.advance();
             done(success(user, about, buffer));
@@ -413,7 +411,7 @@ impl<P: Pci> Queue<P> {
                 break None;
             }
         };
-        let count = sweep.end();
+        let (count, head) = sweep.end();
         rows.end(count);
         std::mem::forget(reaping);
         if count > 0 && !self.first.ring.note_head(head.into()) {
@@ -429,13 +427,14 @@ impl<P: Pci> Queue<P> {
         let Some((user, about, buffer)) = self.first.table.taker().take(look.tag()) else {
             return self.poll_unusual(look);
         };
+        let head = self.cq.sq_head();
         self.first.rows.release(about);
         self.cq.advance();
-        if self.first.ring.note_head(look.sq_head().into()) {
+        if self.first.ring.note_head(head.into()) {
             self.cq.acknowledge(&self.pci, 1);
         } else {
             // It stops the queue; what completed with it has completed all the same.
-            self.fail_head(0, look.sq_head());
+            self.fail_head(0, head);
         }
         Ok(Some(success(user, about, buffer)))
     }
@@ -479,7 +478,7 @@ impl<P: Pci> Queue<P> {
             return Err(error);
         }
         let (cqid, entry, sqid, cid) = (self.cqid, self.cq.head(), look.sqid(), look.cid());
-        let index = sqid.wrapping_sub(self.sqid);
+        let (index, head) = (sqid.wrapping_sub(self.sqid), self.cq.sq_head());
         let Some(sq) = self.sq_mut(index.into()) else {
             return Err(self.fail(QueueError::UnknownQueue {
                 cqid,
@@ -495,8 +494,8 @@ impl<P: Pci> Queue<P> {
                 cid,
             }));
         };
-        if !sq.ring.note_head(look.sq_head().into()) {
-            self.fail_head(index, look.sq_head());
+        if !sq.ring.note_head(head.into()) {
+            self.fail_head(index, head);
         }
         let result = if raw { self.cq.result() } else { 0 };
         self.cq.advance();

@@ -30,8 +30,6 @@ impl Place {
 }
 
 /// Where the next entry of a submission ring goes.
-///
-/// A copy of it that has pushed must be [put](SqRing::put_tail) back before any other pushes.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail {
     base: *mut u64,
@@ -44,28 +42,35 @@ impl Tail {
         self.next
     }
 
-    /// Writes a command that has no more than PRPs, starting LBA and dword 12: the words 0, 3, 4, 5 and 6. The others
+    /// Writes, to `place`, a command that has no more than PRPs, starting LBA and dword 12: the words 0, 3, 4, 5 and 6. The others
     /// must be 0 in all of the ring: they are as long as nothing else is pushed.
     ///
     /// # Safety
-    /// The place is inside the ring.
+    /// The place is inside the ring, at the tail or behind.
     #[inline]
-    pub(crate) unsafe fn push_short(&mut self, word0: u64, prp1: u64, slba: u64, word6: u64) {
+    pub(crate) unsafe fn write_short(
+        &self,
+        place: Place,
+        word0: u64,
+        prp1: u64,
+        slba: u64,
+        word6: u64,
+    ) {
         // SAFETY: the caller's word, and as in `push`.
         unsafe {
-            let words = self.base.add(self.next.0);
+            let words = self.base.add(place.0);
             words.write(word0);
             words.add(3).write(prp1);
             words.add(4).write(0);
             words.add(5).write(slba);
             words.add(6).write(word6);
         }
-        self.advance();
     }
 
+    /// The place `words` words on, and so that many divided by [`ENTRY_WORDS`] entries.
     #[inline]
-    pub(crate) fn advance(&mut self) {
-        self.next.0 += ENTRY_WORDS;
+    pub(crate) fn on(&self, words: usize) -> Place {
+        Place(self.next.0 + words)
     }
 }
 
@@ -124,18 +129,16 @@ impl<M: Memory> SqRing<M> {
                 .cast::<Entry>()
                 .write(entry)
         };
-        let mut tail = self.tail;
-        tail.next.0 += ENTRY_WORDS;
-        self.put_tail(tail)
+        self.set_tail(self.tail.on(ENTRY_WORDS))
     }
 
-    /// As [`Tail::push_short`]; true when the tail went around.
+    /// As [`Tail::write_short`]; true when the tail went around.
     #[inline]
     pub(crate) fn push_short(&mut self, word0: u64, prp1: u64, slba: u64, word6: u64) -> bool {
-        let mut tail = self.tail;
+        let place = self.tail.place();
         // SAFETY: the tail is inside the ring.
-        unsafe { tail.push_short(word0, prp1, slba, word6) };
-        self.put_tail(tail)
+        unsafe { self.tail.write_short(place, word0, prp1, slba, word6) };
+        self.set_tail(self.tail.on(ENTRY_WORDS))
     }
 
     #[inline]
@@ -149,11 +152,11 @@ impl<M: Memory> SqRing<M> {
         (self.end.0 - self.tail.next.0) / ENTRY_WORDS
     }
 
-    /// Puts back the copy that [`tail`](SqRing::tail) gave, pushed to up to the end at most; true when it went around.
+    /// Moves the tail past what was written, up to the end at most; true when it went around.
     #[inline]
-    pub(crate) fn put_tail(&mut self, tail: Tail) -> bool {
-        self.tail.next = tail.next;
-        let around = tail.next == self.end;
+    pub(crate) fn set_tail(&mut self, place: Place) -> bool {
+        self.tail.next = place;
+        let around = place == self.end;
         if around {
             self.go_around();
         }
@@ -232,28 +235,26 @@ impl<M: Memory> SqRing<M> {
 /// The phase tag in dwords 3:2 of a completion.
 const PHASE: u64 = 1 << 48;
 
-/// Dwords 3:2 of a completion, the phase tag 0 when the entry is new and 1 when it is old.
+/// Dwords 3:2 of a completion less the submission queue head, the phase tag 0 when the entry is new and 1 when it is old:
+/// bits 15:0 SQID, 31:16 CID, 32 phase tag, 47:33 status. For a new entry of status 0 it is SQID and CID alone.
 #[derive(Clone, Copy)]
 pub(crate) struct Look(u64);
 
 impl Look {
+    #[inline]
+    fn new(word: u64, phase: u64) -> Look {
+        Look((u64::from_le(word) ^ phase) >> 16)
+    }
+
     /// The entry is new.
     #[inline]
     pub(crate) fn is_new(self) -> bool {
-        self.0 & PHASE == 0
+        self.0 & PHASE >> 16 == 0
     }
 
-    /// The submission queue head that it reports.
-    #[inline]
-    pub(crate) fn sq_head(self) -> u16 {
-        self.0 as u16
-    }
-
-    /// All but the head: bits 15:0 SQID, 31:16 CID, 32 as [`is_new`](Look::is_new) says, 47:33 status. For a new entry of
-    /// status 0 it is SQID and CID alone.
     #[inline]
     pub(crate) fn tag(self) -> u64 {
-        self.0 >> 16
+        self.0
     }
 
     pub(crate) fn sqid(self) -> u16 {
@@ -261,11 +262,11 @@ impl Look {
     }
 
     pub(crate) fn cid(self) -> u16 {
-        (self.0 >> 32) as u16
+        (self.0 >> 16) as u16
     }
 
     pub(crate) fn status(self) -> Status {
-        Status::from_bits((self.0 >> 49) as u16)
+        Status::from_bits((self.0 >> 33) as u16)
     }
 }
 
@@ -300,7 +301,7 @@ impl Head {
         // SAFETY: `next` is inside the ring and aligned as its base, which is page-aligned; the device writes here, hence
         // volatile.
         let word = unsafe { self.next.cast::<u64>().add(1).read_volatile() };
-        Look(u64::from_le(word) ^ self.phase)
+        Look::new(word, self.phase)
     }
 
     /// `most` entries on, or the end.
@@ -371,6 +372,13 @@ impl<M: Memory> CqRing<M> {
         fence(Ordering::Acquire);
         // SAFETY: as in `look`.
         u32::from_le(unsafe { self.head.next.cast::<u32>().read_volatile() })
+    }
+
+    /// The submission queue head that the entry at the head reports.
+    #[inline]
+    pub(crate) fn sq_head(&self) -> u16 {
+        // SAFETY: as in `look`.
+        u16::from_le(unsafe { self.head.next.cast::<u16>().add(4).read_volatile() })
     }
 
     /// Goes past the entry at the head. What the device did before it wrote the entry is visible from here on.
@@ -481,14 +489,14 @@ impl<M> Sweep<'_, M> {
     /// Goes around when that is why it is at the limit; false at the end of the sweep.
     #[inline]
     pub(crate) fn go_on(&mut self) -> bool {
-        if self.next == self.ring.head.end {
-            let bytes = (self.ring.mask as usize + 1) * Completion::SIZE;
-            self.start = self.start.wrapping_sub(bytes);
-            self.ring.laps = self.ring.laps.wrapping_add(1);
-            (self.next, self.phase) = around(self.ring.base, self.phase);
-            self.ring.head.phase = self.phase;
+        if self.next != self.ring.head.end {
+            return false;
         }
-        self.ring.head.next = self.next;
+        let bytes = (self.ring.mask as usize + 1) * Completion::SIZE;
+        self.start = self.start.wrapping_sub(bytes);
+        self.ring.laps = self.ring.laps.wrapping_add(1);
+        (self.next, self.phase) = around(self.ring.base, self.phase);
+        (self.ring.head.next, self.ring.head.phase) = (self.next, self.phase);
         self.limit = self.ring.head.stretch(self.most - self.count());
         self.next != self.limit
     }
@@ -499,13 +507,16 @@ impl<M> Sweep<'_, M> {
         (self.next.addr().wrapping_sub(self.start) / Completion::SIZE) as u32
     }
 
-    /// Ends the sweep; the entries read.
+    /// Ends the sweep: the entries read, and the submission queue head that the last one reports.
     #[inline]
-    pub(crate) fn end(mut self) -> u32 {
-        if self.next == self.ring.head.end {
-            self.go_on();
-        }
+    pub(crate) fn end(self) -> (u32, u16) {
+        let last = match self.next == self.ring.base {
+            true => self.ring.head.end,
+            false => self.next,
+        };
+        // SAFETY: the entry before that, in the ring; as in `look`.
+        let sq_head = unsafe { last.sub(1).cast::<u16>().add(4).read_volatile() };
         self.ring.head.next = self.next;
-        self.count()
+        (self.count(), u16::from_le(sq_head))
     }
 }

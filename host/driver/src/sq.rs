@@ -6,7 +6,7 @@ use crate::memory::{Buffer, Memory};
 use crate::pci::{AllocError, Pci};
 use crate::prp::PrpLists;
 use crate::request::Op;
-use crate::ring::{ENTRY_WORDS, SqRing, Tail};
+use crate::ring::{ENTRY_WORDS, SqRing};
 use crate::rows::LunRows;
 use crate::table::{Ended, Next, Table};
 use weir_nvme::{Command, NvmOpcode};
@@ -103,51 +103,50 @@ impl<M: Memory> Sq<M> {
         let word6 = u64::from(blocks.wrapping_sub(1));
         let most = buffers.len().min(run.room as usize).min(self.ring.left());
         let keep = buffers.len() - most;
-        let (mut tail, mut next) = (self.ring.tail(), self.next);
+        let (tail, mut next) = (self.ring.tail(), self.next);
         let unfinished = Unfinished { sq: self, lun };
         // SAFETY: it gets shorter. The buffers behind are moved out, moved down, or leak if `each` panics.
         let from = unsafe {
             buffers.set_len(keep);
             buffers.as_mut_ptr().add(keep)
         };
-        // One number counts: the place says how many were taken.
-        let start = tail.place().words();
-        let taken = loop {
-            let taken = (tail.place().words() - start) / ENTRY_WORDS;
-            if taken == most {
-                break taken;
-            }
-            let place = tail.place();
+        // One number counts. A buffer is as many bytes as an entry has words.
+        const { assert!(size_of::<Buffer<M>>() == ENTRY_WORDS) };
+        let (mut words, end) = (0, most * ENTRY_WORDS);
+        while words != end {
+            let place = tail.on(words);
             // SAFETY: a place before the ring's end, for which the table was made; one of the buffers behind, not moved
             // out before.
             unsafe {
-                let buffer = from.add(taken);
+                let buffer = from.byte_add(words);
                 if !next.is_free(place) || run.last_byte >= (*buffer).span() as u64 {
-                    break taken;
+                    break;
                 }
                 let (slba, user) = each();
                 let buffer = buffer.read();
                 let iova = buffer.iova();
                 let tag = next.fill(place, buffer, user, LunRows::about(lun));
-                tail.push_short(word.wrapping_add(tag), iova, slba, word6);
+                tail.write_short(place, word.wrapping_add(tag), iova, slba, word6);
             }
-        };
+            words += ENTRY_WORDS;
+        }
         std::mem::forget(unfinished);
-        if taken < most {
+        if words != end {
+            let taken = words / ENTRY_WORDS;
             // SAFETY: those that were not moved out go to where those were that are kept.
             unsafe {
                 from.copy_from(from.add(taken), most - taken);
                 buffers.set_len(keep + most - taken);
             }
         }
-        self.put(lun, taken as u32, tail, next);
+        self.put(lun, words, next);
     }
 
     #[inline]
-    fn put(&mut self, lun: u32, taken: u32, tail: Tail, next: Next<M>) {
-        self.rows.count_run(lun, taken);
+    fn put(&mut self, lun: u32, words: usize, next: Next<M>) {
+        self.rows.count_run(lun, (words / ENTRY_WORDS) as u32);
         self.next = next;
-        if self.ring.put_tail(tail) {
+        if self.ring.set_tail(self.ring.tail().on(words)) {
             self.next = self.table.lap(self.ring.laps());
         }
     }
@@ -156,14 +155,13 @@ impl<M: Memory> Sq<M> {
     #[cold]
     #[inline(never)]
     fn finish(&mut self, lun: u32) {
-        let (mut tail, mut next, mut taken) = (self.ring.tail(), self.next, 0);
+        let (tail, mut next, mut words) = (self.ring.tail(), self.next, 0);
         // SAFETY: a place before the ring's end.
-        while taken < self.ring.left() && unsafe { next.is_filled(tail.place()) } {
-            tail.advance();
+        while words < self.ring.left() * ENTRY_WORDS && unsafe { next.is_filled(tail.on(words)) } {
             next.advance();
-            taken += 1;
+            words += ENTRY_WORDS;
         }
-        self.put(lun, taken as u32, tail, next);
+        self.put(lun, words, next);
     }
 
     /// The long way, for every command; a flush has no `transfer` of blocks and starting LBA. `None`, and nothing
