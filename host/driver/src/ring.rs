@@ -132,15 +132,6 @@ impl<M: Memory> SqRing<M> {
         self.set_tail(self.tail.on(ENTRY_WORDS))
     }
 
-    /// As [`Tail::write_short`]; true when the tail went around.
-    #[inline]
-    pub(crate) fn push_short(&mut self, word0: u64, prp1: u64, slba: u64, word6: u64) -> bool {
-        let place = self.tail.place();
-        // SAFETY: the tail is inside the ring.
-        unsafe { self.tail.write_short(place, word0, prp1, slba, word6) };
-        self.set_tail(self.tail.on(ENTRY_WORDS))
-    }
-
     #[inline]
     pub(crate) fn tail(&self) -> Tail {
         self.tail

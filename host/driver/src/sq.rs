@@ -65,7 +65,8 @@ impl<M: Memory> Sq<M> {
         buffer: Buffer<M>,
         (blocks, slba, user): Transfer,
     ) -> Result<(), Buffer<M>> {
-        let place = self.ring.tail().place();
+        let tail = self.ring.tail();
+        let place = tail.place();
         // SAFETY: the ring's tail is a place of the ring, for which the table was made.
         if !unsafe { self.next.is_free(place) } {
             return Err(buffer);
@@ -75,12 +76,12 @@ impl<M: Memory> Sq<M> {
         };
         let iova = buffer.iova();
         // SAFETY: as above.
-        let tag = unsafe { self.next.fill(place, buffer, user, LunRows::about(lun)) };
-        let word0 = word.wrapping_add(tag).wrapping_add(opcode(op));
-        let around = self
-            .ring
-            .push_short(word0, iova, slba, u64::from(blocks - 1));
-        if around {
+        unsafe {
+            let tag = self.next.fill(place, buffer, user, LunRows::about(lun));
+            let word0 = word.wrapping_add(tag).wrapping_add(opcode(op));
+            tail.write_short(place, word0, iova, slba, u64::from(blocks - 1));
+        }
+        if self.ring.set_tail(tail.on(ENTRY_WORDS)) {
             self.next = self.table.lap(self.ring.laps());
         }
         Ok(())
