@@ -9,11 +9,18 @@ use weir_card::config::CardConfig;
 use weir_driver::{Admin, Op, Pci, Queue};
 use weir_nvme::StatusCode;
 use weir_sim::pci::SimPci;
+use weir_sim::slave::Behaviour;
 use weir_sim::time::Latency;
 
 /// A card whose LUNs are slow and shallow, so that commands are parked, executing and completing at any time.
 fn loaded(seed: u64) -> Rig {
+    loaded_on(seed, Behaviour::PLAIN)
+}
+
+/// The same, with a host port that behaves like this.
+fn loaded_on(seed: u64, host: Behaviour) -> Rig {
     let mut rig = Rig::new(&CardConfig::small(), seed, |w| {
+        w.host_behaviour = host;
         for lun in &mut w.luns {
             (lun.read_latency, lun.write_latency) =
                 (Latency::Uniform(100, 6000), Latency::Uniform(100, 6000));
@@ -125,6 +132,50 @@ fn function_level_reset_beside_doorbells_of_a_controller_that_is_off() {
         rig.pci.world_mut().enable_function().unwrap();
     }
     rig.restart();
+    rig.whole();
+}
+
+/// Software takes Bus Master Enable away under load and gives it back: no request begins meanwhile (the world checks every cycle),
+/// what stands at the pins is not withdrawn, and every command ends well afterwards.
+#[test]
+fn bus_mastering_comes_and_goes_in_the_middle_of_io() {
+    let mut rig = loaded_on(7, Behaviour::HOSTILE);
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut queues: Vec<_> = (0..3).map(|_| rig.deep_queue()).collect();
+    let mut held = 0;
+    for _ in 0..20 {
+        for queue in &mut queues {
+            fill(&rig, queue, &mut rng);
+        }
+        rig.pass(rng.random_range(0..4000));
+        rig.pci.world_mut().set_bus_master(false);
+        // What has left is answered; then nothing reaches memory any more.
+        rig.pass(4_000);
+        for queue in &mut queues {
+            queue
+                .poll(|done| assert!(done.status.is_success()))
+                .unwrap();
+        }
+        let waiting: Vec<_> = queues.iter().map(|queue| queue.len()).collect();
+        rig.pass(rng.random_range(0..5_000));
+        for queue in &mut queues {
+            queue.poll(|_| panic!("an entry was written")).unwrap();
+        }
+        held += waiting.iter().sum::<usize>();
+        rig.pci.world_mut().set_bus_master(true);
+        if rng.random() {
+            for queue in &mut queues {
+                for done in rig.drain(queue) {
+                    assert!(done.status.is_success(), "{done:?}");
+                }
+            }
+        }
+    }
+    assert!(held > 200, "{held} commands waited for bus mastering");
+    for mut queue in queues {
+        rig.drain(&mut queue);
+        rig.controller.delete_queue(queue, |_| ()).unwrap();
+    }
     rig.whole();
 }
 

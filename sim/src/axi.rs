@@ -235,6 +235,19 @@ impl Checker {
         self.writes.len()
     }
 
+    /// No request may begin in this cycle: the card must not use the bus (PCI command register). One that stands at the pins stays.
+    /// Call it before [`Checker::check`].
+    pub fn none_begins(&self, cycle: u64, m: &MasterOut) -> Result<(), Violation> {
+        let ar = m.ar_valid && self.stalled_ar.is_none();
+        let aw = m.aw_valid && self.stalled_aw.is_none();
+        if !ar && !aw {
+            return Ok(());
+        }
+        let channel = if ar { Channel::Ar } else { Channel::Aw };
+        let rule = "a request begins while bus mastering is off (PCI Local Bus 3.0, 6.2.2)";
+        Err(self.broken(cycle, channel, rule.into()))
+    }
+
     /// Checks the cycle in which master and slave drive `m` and `s`.
     #[inline]
     pub fn check(&mut self, cycle: u64, m: &MasterOut, s: &SlaveOut) -> Result<(), Violation> {

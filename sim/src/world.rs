@@ -247,6 +247,9 @@ impl World {
         self.card.settle(i, o);
         let mut changed = i.flr;
         if !i.rst {
+            if !i.signals.bus_master_enable {
+                self.host_check.none_begins(now, &o.host)?;
+            }
             self.host_check.check(now, &o.host, &i.host)?;
             self.media_check.check(now, &o.media, &i.media)?;
             changed |= self
@@ -524,6 +527,14 @@ impl World {
     /// Writes configuration space, without time passing; the wires follow with the next cycle.
     pub fn write_config(&mut self, offset: usize, data: &[u8]) {
         self.config.write(offset, data);
+        self.apply_config();
+    }
+
+    /// Sets or clears Bus Master Enable of the command register, as software may at any time.
+    pub fn set_bus_master(&mut self, on: bool) {
+        let bit = config::BUS_MASTER;
+        let (clear, set) = if on { (0, bit) } else { (bit, 0) };
+        self.config.change16(config::command(), clear, set);
         self.apply_config();
     }
 

@@ -123,7 +123,7 @@ pub struct IdMapPorts {
     #[output]
     #[bits(1)]
     pub quiet: Sig,
-    /// Nothing waits to leave.
+    /// With inputs held nothing would change.
     #[output]
     #[bits(1)]
     pub idle: Sig,
@@ -368,6 +368,13 @@ fn body(m: &IdMap, p: IdMapPorts) {
     w.output.ready.set(p.outer_w.ready & addressed.any());
 
     p.quiet.set(!read.busy & !write.busy);
-    let waits = ar.output.valid | aw.output.valid | w.output.valid;
-    p.idle.set(!waits & !starts_read & !starts_write);
+    comment("What has waited a cycle changes nothing until it is taken.");
+    let rests = |waits: Sig, taken: Sig| !waits | (!taken & delay(waits & !taken));
+    let all_rest = [
+        rests(ar.output.valid, p.outer_ar.ready),
+        rests(aw.output.valid, p.outer_aw.ready),
+        rests(w.output.valid, w.output.ready),
+    ];
+    let comes = starts_read | starts_write | p.inner_w.fire();
+    p.idle.set(all_of(&all_rest) & !comes);
 }

@@ -1,32 +1,42 @@
-//! `bus_gate`: ends bursts itself while the card must not use the bus any more, so that a reset can drain.
+//! `bus_gate`: the last block before the host's pins: lets no request start while bus mastering is off, and ends bursts itself
+//! then, so that a reset can drain.
 //!
 //! ```text
 //!  inner_ar, inner_aw, inner_w ──►┌──────────┐──► outer_ar, outer_aw, outer_w
 //!  inner_r, inner_b ◄─────────────│ bus_gate │◄── outer_r, outer_b
-//!                     closed ────►└──────────┘
+//!       enable, draining ────────►└──────────┘
 //! ```
 //!
-//! A function level reset takes Bus Master Enable away while commands execute (PCIe 5.0, 6.6.2): no new request may leave,
-//! but every block waits for the end of its bursts. Closed, the gate answers each new read with its beats and each new
-//! write with its response, DECERR, one burst at a time. What left before is still answered from outside, and goes first.
+//! Without `enable` a request waits, unless it stands at the pins already: AXI forbids to withdraw it (A3.2.1), so it stays until
+//! it is taken, and its write data follows. A function level reset takes Bus Master Enable away while commands execute (PCIe 5.0,
+//! 6.6.2), but every block waits for the end of its bursts: so while `draining` too, the gate answers each burst that waits,
+//! reads with their beats and writes with their response, DECERR, one burst a direction at a time, after all that has left is
+//! answered from outside. So the order of answers with one id is the order of their addresses.
 //!
-//! **Invariants**: every burst is answered once, by one side; no burst leaves while closed; the write data of a burst goes
-//! where its address went. **Latency**: 0 cycles when open; an answer of the gate begins the cycle after the address.
+//! **Invariants**: every burst is answered once, by one side; no burst begins to leave while `enable` is low; what is offered stays
+//! until it is taken; the write data of a burst goes where its address went. **Latency**: 0 cycles; an answer of the gate begins
+//! the cycle after the address.
 
 use crate::interfaces::*;
 use weir_kit::*;
 
 /// Bits that count write bursts whose data has not all left.
-const WRITES_BITS: u32 = 6;
+const OWED_BITS: u32 = 6;
+/// Bits that count bursts in flight outside.
+const FLIGHT_BITS: u32 = 12;
 
 /// Ports of [`bus_gate`].
 #[derive(Bundle, Clone)]
 #[bundle(params = AxiParams)]
 pub struct BusGatePorts {
-    /// New bursts are answered here.
+    /// Bus mastering is allowed (PCI command register).
     #[input]
     #[bits(1)]
-    pub closed: Sig,
+    pub enable: Sig,
+    /// Without `enable`: bursts are answered here.
+    #[input]
+    #[bits(1)]
+    pub draining: Sig,
     /// Read address of the card.
     #[input]
     pub inner_ar: Stream<AxiAr>,
@@ -71,27 +81,49 @@ pub struct BusGatePorts {
 pub fn bus_gate(a: &AxiParams) -> Module {
     module(
         "bus_gate",
-        "Ends bursts itself while the card must not use the bus.",
+        "Lets no request start while the card must not use the bus, and ends bursts itself then.",
         a,
         |p: BusGatePorts| body(a, p),
     )
 }
 
+/// Bursts that have left and are not answered.
+#[hw]
+fn flights(begin: Sig, end: Sig) -> Sig {
+    let in_flight = reg(FLIGHT_BITS, 0);
+    when(begin & !end, || in_flight.set(in_flight + 1))
+        .elsewhen(end & !begin, || in_flight.set(in_flight - 1));
+    in_flight.any()
+}
+
 #[hw]
 fn body(a: &AxiParams, p: BusGatePorts) {
-    comment("Reads: the gate's own burst, beat by beat when nothing comes from outside.");
+    let closed = p.draining & !p.enable;
+
+    comment(
+        "Reads: what stands at the pins stays; the gate's own burst comes when nothing is in flight outside.",
+    );
     let read_busy = reg(1, 0);
     let read_id = reg_nr(a.id_bits);
     let read_left = reg_nr(8);
-    let read_take = p.closed & !read_busy;
+    let ar_stands = reg(1, 0);
+    let read_leaves = ar_stands | (p.enable & !read_busy);
     p.outer_ar
-        .offer(p.inner_ar.valid & !p.closed, &p.inner_ar.payload);
+        .offer(p.inner_ar.valid & read_leaves, &p.inner_ar.payload);
+    let ar_waits = p.outer_ar.valid & !p.outer_ar.ready;
+    ar_stands.set(ar_waits);
+    let reads_out = scope("reads", || {
+        flights(p.outer_ar.fire(), p.outer_r.fire() & p.outer_r.payload.last)
+    });
+    let own_read = closed & !ar_stands & !read_busy & !reads_out;
     p.inner_ar
         .ready
-        .set(p.closed.mux(!read_busy, p.outer_ar.ready));
-    // An answer that was offered stays until it is taken.
-    let own_r_waits = reg(1, 0);
-    let outside_r = p.outer_r.valid & !own_r_waits;
+        .set(read_leaves.mux(p.outer_ar.ready, own_read));
+    when(own_read & p.inner_ar.valid, || {
+        read_busy.set(1);
+        read_id.set(p.inner_ar.payload.id);
+        read_left.set(p.inner_ar.payload.len);
+    });
     let own_r = AxiR {
         id: read_id,
         data: lit(0, a.data_bits),
@@ -100,46 +132,46 @@ fn body(a: &AxiParams, p: BusGatePorts) {
     };
     p.inner_r.offer(
         p.outer_r.valid | read_busy,
-        &AxiR::choose(outside_r, &p.outer_r.payload, &own_r),
+        &AxiR::choose(read_busy, &own_r, &p.outer_r.payload),
     );
-    p.outer_r.ready.set(p.inner_r.ready & !own_r_waits);
-    own_r_waits.set(read_busy & !outside_r & !p.inner_r.ready);
-    let own_beat = read_busy & !outside_r & p.inner_r.ready;
-    when(own_beat, || {
+    p.outer_r.ready.set(p.inner_r.ready & !read_busy);
+    when(read_busy & p.inner_r.ready, || {
         read_left.set(read_left - 1);
         when(read_left.none(), || read_busy.set(0));
     });
-    when(read_take & p.inner_ar.valid, || {
-        read_busy.set(1);
-        read_id.set(p.inner_ar.payload.id);
-        read_left.set(p.inner_ar.payload.len);
-    });
 
     comment(
-        "Writes: data still owed outside goes first, then that of the gate's own burst is swallowed.",
+        "Writes: likewise; the data of what has begun to leave is owed outside, that of the gate's own burst is swallowed.",
     );
-    let owed = reg(WRITES_BITS, 0);
+    let owed = reg(OWED_BITS, 0);
     let write_busy = reg(1, 0);
     let write_end = reg(1, 0);
     let write_id = reg_nr(a.id_bits);
-    let own_write = write_busy | write_end;
-    let write_free = owed.none() & !own_write;
-    let owed_full = owed.all();
-    p.outer_aw.offer(
-        p.inner_aw.valid & !p.closed & !own_write & !owed_full,
-        &p.inner_aw.payload,
-    );
-    p.inner_aw.ready.set(
-        p.closed
-            .mux(write_free, p.outer_aw.ready & !own_write & !owed_full),
-    );
+    let own_busy = write_busy | write_end;
+    let aw_stands = reg(1, 0);
+    let write_leaves = aw_stands | (p.enable & !own_busy & !owed.all());
+    p.outer_aw
+        .offer(p.inner_aw.valid & write_leaves, &p.inner_aw.payload);
+    let aw_waits = p.outer_aw.valid & !p.outer_aw.ready;
+    aw_stands.set(aw_waits);
+    let writes_out = scope("writes", || flights(p.outer_aw.fire(), p.outer_b.fire()));
+    let own_write = closed & !aw_stands & !own_busy & owed.none() & !writes_out;
+    p.inner_aw
+        .ready
+        .set(write_leaves.mux(p.outer_aw.ready, own_write));
+    when(own_write & p.inner_aw.valid, || {
+        write_busy.set(1);
+        write_id.set(p.inner_aw.payload.id);
+    });
+    let begins = p.outer_aw.valid & !aw_stands;
+    let data_leaves = owed.any() | begins;
     p.outer_w
-        .offer(p.inner_w.valid & !write_busy, &p.inner_w.payload);
-    p.inner_w.ready.set(write_busy | p.outer_w.ready);
-    let left_one = p.outer_aw.fire();
-    let paid_one = p.outer_w.fire() & p.outer_w.payload.last;
-    when(left_one & !paid_one, || owed.set(owed + 1))
-        .elsewhen(paid_one & !left_one, || owed.set(owed - 1));
+        .offer(p.inner_w.valid & data_leaves, &p.inner_w.payload);
+    p.inner_w
+        .ready
+        .set(write_busy | (data_leaves & p.outer_w.ready));
+    let paid = p.outer_w.fire() & p.outer_w.payload.last;
+    when(begins & !paid, || owed.set(owed + 1)).elsewhen(paid & !begins, || owed.set(owed - 1));
     when(
         write_busy & p.inner_w.valid & p.inner_w.payload.last,
         || {
@@ -147,36 +179,29 @@ fn body(a: &AxiParams, p: BusGatePorts) {
             write_end.set(1);
         },
     );
-    let own_b_waits = reg(1, 0);
-    let outside_b = p.outer_b.valid & !own_b_waits;
     let own_b = AxiB {
         id: write_id,
         resp: lit(3, 2),
     };
     p.inner_b.offer(
         p.outer_b.valid | write_end,
-        &AxiB::choose(outside_b, &p.outer_b.payload, &own_b),
+        &AxiB::choose(write_end, &own_b, &p.outer_b.payload),
     );
-    p.outer_b.ready.set(p.inner_b.ready & !own_b_waits);
-    own_b_waits.set(write_end & !outside_b & !p.inner_b.ready);
-    when(write_end & !outside_b & p.inner_b.ready, || {
-        write_end.set(0)
-    });
-    when(p.closed & write_free & p.inner_aw.valid, || {
-        write_busy.set(1);
-        write_id.set(p.inner_aw.payload.id);
-    });
+    p.outer_b.ready.set(p.inner_b.ready & !write_end);
+    when(write_end & p.inner_b.ready, || write_end.set(0));
 
-    p.quiet.set(!read_busy & !own_write);
+    p.quiet.set(!read_busy & !own_busy);
+    let at_pins = p.outer_ar.valid | p.outer_aw.valid | p.outer_w.valid;
+    let answers = p.outer_r.valid | p.outer_b.valid;
     let asks = p.inner_ar.valid | p.inner_aw.valid | p.inner_w.valid;
     p.idle
-        .set(!read_busy & !own_write & !(p.closed & asks) & !left_one & !paid_one);
+        .set(!read_busy & !own_busy & !at_pins & !answers & !(closed & asks));
     assert(
-        "no_burst_leaves_while_closed",
-        !p.closed | (!p.outer_ar.valid & !p.outer_aw.valid),
+        "no_answer_from_outside_in_the_middle_of_an_own_one",
+        !(read_busy & p.outer_r.valid) & !(own_busy & p.outer_b.valid),
     );
     assert(
-        "data_follows_its_address",
-        !p.outer_w.fire() | owed.any() | left_one,
+        "data_goes_where_its_address_went",
+        !(write_busy & p.outer_w.valid),
     );
 }

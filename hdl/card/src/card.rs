@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!             doorbells                                          host AXI4
-//!  bar0_* ──► bar0 ────────┐   ┌──────────────────────────────── host_port ── bus_gate ── host_id_map ──► host_*
+//!  bar0_* ──► bar0 ────────┐   ┌──────────────────────────────── host_port ── host_id_map ── bus_gate ──► host_*
 //!             │ table      ▼   ▼ entries                           ▲   ▲  ▲
 //!             │         sq_fetch ──► decode ──► lun_engine ──► dma ┘   │  │
 //!             │            ▲  slots     │ admin   │ lists      └── media_id_map ──► media_*
@@ -224,7 +224,7 @@ pub fn card(c: &CardConfig) -> Module {
         irq: irq(c),
         admin: admin(c),
         host_port: host_port(c),
-        bus_gate: bus_gate(&c.host_axi()),
+        bus_gate: bus_gate(&c.host_id_map().outer()),
         host_id_map: axi_id_map(&c.host_id_map()),
         media_id_map: axi_id_map(&c.media_id_map()),
     };
@@ -233,9 +233,18 @@ pub fn card(c: &CardConfig) -> Module {
     })
 }
 
-/// Connects an id map to a port.
-fn connect(map: &IdMapPorts, port: &AxiMaster, size: u32) {
-    let (ar, aw) = (&map.outer_ar, &map.outer_aw);
+/// The channels of a port, as streams.
+struct Channels<'a> {
+    ar: &'a Stream<AxiAr>,
+    r: &'a Stream<AxiR>,
+    aw: &'a Stream<AxiAw>,
+    w: &'a Stream<AxiW>,
+    b: &'a Stream<AxiB>,
+}
+
+/// Connects channels to a port. Returns: something stands at the pins, waiting to be taken.
+fn connect(channels: &Channels, port: &AxiMaster, size: u32) -> Sig {
+    let Channels { ar, r, aw, w, b } = channels;
     port.arid.set(ar.payload.id);
     port.araddr.set(ar.payload.addr);
     port.arlen.set(ar.payload.len);
@@ -250,20 +259,20 @@ fn connect(map: &IdMapPorts, port: &AxiMaster, size: u32) {
     port.awburst.set(1);
     port.awvalid.set(aw.valid);
     aw.ready.set(port.awready);
-    port.wdata.set(map.outer_w.payload.data);
-    port.wstrb.set(map.outer_w.payload.strb);
-    port.wlast.set(map.outer_w.payload.last);
-    port.wvalid.set(map.outer_w.valid);
-    map.outer_w.ready.set(port.wready);
-    map.outer_b.offer(
+    port.wdata.set(w.payload.data);
+    port.wstrb.set(w.payload.strb);
+    port.wlast.set(w.payload.last);
+    port.wvalid.set(w.valid);
+    w.ready.set(port.wready);
+    b.offer(
         port.bvalid,
         &AxiB {
             id: port.bid,
             resp: port.bresp,
         },
     );
-    port.bready.set(map.outer_b.ready);
-    map.outer_r.offer(
+    port.bready.set(b.ready);
+    r.offer(
         port.rvalid,
         &AxiR {
             id: port.rid,
@@ -272,7 +281,8 @@ fn connect(map: &IdMapPorts, port: &AxiMaster, size: u32) {
             last: port.rlast,
         },
     );
-    port.rready.set(map.outer_r.ready);
+    port.rready.set(r.ready);
+    ar.valid | aw.valid | w.valid
 }
 
 /// The card gives back only what it has taken: asserted here, since nothing of the card looks at a set's error flags.
@@ -301,8 +311,8 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     let irq = instance::<IrqPorts>("u_irq", &b.irq, c);
     let admin = instance::<AdminPorts>("u_admin", &b.admin, c);
     let port = instance::<HostPortPorts>("u_host_port", &b.host_port, c);
-    let gate = instance::<BusGatePorts>("u_bus_gate", &b.bus_gate, &c.host_axi());
     let host_map = instance::<IdMapPorts>("u_host_id_map", &b.host_id_map, &c.host_id_map());
+    let gate = instance::<BusGatePorts>("u_bus_gate", &b.bus_gate, &c.host_id_map().outer());
     let media_map = instance::<IdMapPorts>("u_media_id_map", &b.media_id_map, &c.media_id_map());
 
     comment("1. registers and doorbells");
@@ -490,22 +500,35 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
     unused(port.cq_b.payload.id);
 
     comment("the ports");
-    let closed = discard & !p.bus_master_enable;
-    port.bus_master_enable.set(p.bus_master_enable | closed);
-    gate.closed.set(closed);
-    gate.inner_ar.set(&port.ar);
-    port.r.set(&gate.inner_r);
-    gate.inner_aw.set(&port.aw);
-    gate.inner_w.set(&port.w);
-    port.b.set(&gate.inner_b);
-    host_map.inner_ar.set(&gate.outer_ar);
-    gate.outer_r.set(&host_map.inner_r);
-    host_map.inner_aw.set(&gate.outer_aw);
-    host_map.inner_w.set(&gate.outer_w);
-    gate.outer_b.set(&host_map.inner_b);
+    host_map.inner_ar.set(&port.ar);
+    port.r.set(&host_map.inner_r);
+    host_map.inner_aw.set(&port.aw);
+    host_map.inner_w.set(&port.w);
+    port.b.set(&host_map.inner_b);
+    gate.enable.set(p.bus_master_enable);
+    gate.draining.set(discard);
+    gate.inner_ar.set(&host_map.outer_ar);
+    host_map.outer_r.set(&gate.inner_r);
+    gate.inner_aw.set(&host_map.outer_aw);
+    gate.inner_w.set(&host_map.outer_w);
+    host_map.outer_b.set(&gate.inner_b);
     let size = c.beat_bytes().ilog2();
-    connect(&host_map, &p.host, size);
-    connect(&media_map, &p.media, size);
+    let host = Channels {
+        ar: &gate.outer_ar,
+        r: &gate.outer_r,
+        aw: &gate.outer_aw,
+        w: &gate.outer_w,
+        b: &gate.outer_b,
+    };
+    let media = Channels {
+        ar: &media_map.outer_ar,
+        r: &media_map.outer_r,
+        aw: &media_map.outer_aw,
+        w: &media_map.outer_w,
+        b: &media_map.outer_b,
+    };
+    let host_asks = connect(&host, &p.host, size);
+    let media_asks = connect(&media, &p.media, size);
 
     comment("questions to all blocks");
     let clearing = any_of(&[
@@ -550,6 +573,8 @@ fn body(c: &CardConfig, p: CardPorts, b: &Blocks) {
         gate.idle,
         host_map.idle,
         media_map.idle,
+        !host_asks,
+        !media_asks,
     ]);
     p.idle.set(idle & !clearing);
 }

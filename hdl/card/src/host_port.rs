@@ -10,11 +10,10 @@
 //! ```
 //!
 //! Addresses are granted round robin. The order of the granted write addresses waits in a queue, and the write data follows
-//! it: the next burst's first beat goes out the cycle after the last beat of the one before. While bus mastering is off no
-//! new address is granted; what was granted still ends.
+//! it: the next burst's first beat goes out the cycle after the last beat of the one before.
+//! (`bus_gate`, outside, holds what may not leave).
 //!
-//! **Invariants**: a granted AW's data is the source's next burst; no burst is started while `bus_master_enable` is low;
-//! `quiet` is high only when every R and B has come. **Latency**: 0 cycles for addresses and answers; write data the cycle
+//! **Invariants**: a granted AW's data is the source's next burst; `quiet` is high only when every R and B has come. **Latency**: 0 cycles for addresses and answers; write data the cycle
 //! after its address or later.
 
 use crate::config::CardConfig;
@@ -31,10 +30,6 @@ const FLIGHT_BITS: u32 = 12;
 #[derive(Bundle, Clone)]
 #[bundle(params = CardConfig)]
 pub struct HostPortPorts {
-    /// Bus mastering is allowed (PCI command register).
-    #[input]
-    #[bits(1)]
-    pub bus_master_enable: Sig,
     /// Reads of submission queue entries.
     #[input]
     #[params(p.host_axi())]
@@ -187,8 +182,7 @@ fn body(c: &CardConfig, p: HostPortPorts) {
 
     comment("Reads.");
     let readers = [&p.sq_ar, &p.prp_ar, &p.data_ar];
-    let read_requests =
-        cat(&[p.data_ar.valid, p.prp_ar.valid, p.sq_ar.valid]) & p.bus_master_enable.repeat(3);
+    let read_requests = cat(&[p.data_ar.valid, p.prp_ar.valid, p.sq_ar.valid]);
     let read_grant = round_robin("reads", read_requests, p.ar.ready);
     p.ar.offer(read_requests.any(), &granted(read_grant, &readers));
     for (i, reader) in readers.iter().enumerate() {
@@ -218,7 +212,7 @@ fn body(c: &CardConfig, p: HostPortPorts) {
     ];
     let order = fifo::<Sig>("order", &2, GRANTED_AHEAD);
     let asks: Vec<Sig> = writers.iter().rev().map(|w| w.0.valid).collect();
-    let write_requests = cat(&asks) & (p.bus_master_enable & order.input.ready).repeat(4);
+    let write_requests = cat(&asks) & order.input.ready.repeat(4);
     let write_grant = round_robin("writes", write_requests, p.aw.ready);
     p.aw.offer(
         write_requests.any(),

@@ -1,4 +1,5 @@
-//! The bus gate: every burst is answered once, by the side it belongs to; none leaves while it is closed; a reset drains.
+//! The bus gate: every burst is answered once, by the side it belongs to; none begins to leave without `enable`, none that stands at
+//! the pins is withdrawn; a reset drains.
 
 #[path = "common/axi.rs"]
 mod axi;
@@ -45,11 +46,12 @@ struct Gate {
     /// Bytes that must be outside once answered; by id.
     data: HashMap<u64, Vec<u8>>,
     stalls: Vec<Stall>,
-    closed: bool,
+    enable: bool,
+    draining: bool,
     stop: bool,
     next: u64,
-    /// What waited, untaken, in the cycle before: R, B.
-    waited: [Option<Vec<u64>>; 2],
+    /// What waited, untaken, in the cycle before: R and B inside, AR, AW and W outside.
+    waited: [Option<Vec<u64>>; 5],
     answered: [u64; 2],
     rests: u64,
 }
@@ -79,10 +81,11 @@ impl Gate {
             sending: false,
             data: HashMap::new(),
             stalls: (0..5).map(|i| Stall::new(seed * 10 + i)).collect(),
-            closed: false,
+            enable: true,
+            draining: false,
             stop: false,
             next: 0,
-            waited: [None, None],
+            waited: [const { None }; 5],
             answered: [0, 0],
             rests: 0,
         }
@@ -115,7 +118,8 @@ impl Gate {
             self.aw = self.ask(&used, 2 << 40);
             self.writes = used;
         }
-        self.b.set("closed", self.closed);
+        self.b.set("enable", self.enable);
+        self.b.set("draining", self.draining);
         for (name, ask) in [("ar", self.ar), ("aw", self.aw)] {
             self.b.set(&format!("inner_{name}_valid"), ask.is_some());
             if let Some((id, addr, len)) = ask {
@@ -139,9 +143,13 @@ impl Gate {
         self.b.eval();
         self.rest();
 
-        if self.closed {
-            let leaves = self.b.is("outer_ar_valid") || self.b.is("outer_aw_valid");
-            assert!(!leaves, "a burst leaves while closed");
+        for (name, waited) in [("ar", 2), ("aw", 3)] {
+            let leaves = self.b.is(&format!("outer_{name}_valid"));
+            let stands = self.waited[waited].is_some();
+            assert!(
+                self.enable || stands || !leaves,
+                "a burst begins to leave while bus mastering is off"
+            );
         }
         self.stable(readies);
         if readies[0] && self.b.is("inner_r_valid") {
@@ -154,10 +162,11 @@ impl Gate {
             self.beats.pop_front();
             self.sending = false;
         }
-        let own = self.closed;
         if self.b.is("inner_ar_ready")
             && let Some(ask) = self.ar.take()
         {
+            let own = !self.b.is("outer_ar_valid");
+            assert!(!own || (self.draining && !self.enable), "an own burst");
             self.reads.insert(ask.0, Flight { ask, beats: 0, own });
         }
         if self.b.is("inner_aw_ready")
@@ -169,6 +178,8 @@ impl Gate {
                 bytes.extend(Gate::wide(&words));
                 self.beats.push_back((words, beat == ask.2));
             }
+            let own = !self.b.is("outer_aw_valid");
+            assert!(!own || (self.draining && !self.enable), "an own burst");
             self.data.insert(ask.0, bytes);
             self.writes.insert(ask.0, Flight { ask, beats: 0, own });
         }
@@ -177,26 +188,39 @@ impl Gate {
         self.b.tick();
     }
 
-    /// An answer that is offered and not taken stays the same.
+    /// What is offered and not taken stays, and stays the same.
     fn stable(&mut self, readies: [bool; 2]) {
-        for (i, name) in ["r", "b"].into_iter().enumerate() {
-            let get = |n: &str| self.b.get(&format!("inner_{name}_{n}"));
-            let valid = get("valid") == 1;
-            let mut now = vec![get("id"), get("resp")];
-            if i == 0 {
-                now.push(get("last"));
-                now.extend(self.b.get_wide("inner_r_data"));
+        let channels = [
+            ("inner_r", &["id", "resp", "last"][..], readies[0]),
+            ("inner_b", &["id", "resp"], readies[1]),
+            ("outer_ar", &["id", "addr", "len"], self.read.ar_ready),
+            ("outer_aw", &["id", "addr", "len"], self.write.readies.0),
+            ("outer_w", &["last", "strb"], self.write.readies.1),
+        ];
+        for (i, (name, fields, ready)) in channels.into_iter().enumerate() {
+            let valid = self.b.is(&format!("{name}_valid"));
+            let mut now: Vec<u64> = fields
+                .iter()
+                .map(|f| self.b.get(&format!("{name}_{f}")))
+                .collect();
+            if ["inner_r", "outer_w"].contains(&name) {
+                now.extend(self.b.get_wide(&format!("{name}_data")));
             }
             if let Some(before) = self.waited[i].take() {
-                assert!(valid && before == now, "an answer changes while it waits");
+                assert!(valid && before == now, "{name} changes while it waits");
             }
-            self.waited[i] = (valid && !readies[i]).then_some(now);
+            self.waited[i] = (valid && !ready).then_some(now);
         }
     }
 
     fn read_beat(&mut self) {
         let id = self.b.get("inner_r_id");
         let own = self.b.get("inner_r_resp") == OWN;
+        let outside = self.reads.values().filter(|f| !f.own).count();
+        assert!(
+            !own || outside == 0,
+            "an own answer overtakes one from outside"
+        );
         let flight = self.reads.get_mut(&id).expect("R of a burst in flight");
         assert_eq!(own, flight.own, "answered by the other side");
         let (_, addr, len) = flight.ask;
@@ -218,6 +242,11 @@ impl Gate {
         let flight = self.writes.remove(&id).expect("B of a burst in flight");
         let own = self.b.get("inner_b_resp") == OWN;
         assert_eq!(own, flight.own, "answered by the other side");
+        let outside = self.writes.values().filter(|f| !f.own).count();
+        assert!(
+            !own || outside == 0,
+            "an own answer overtakes one from outside"
+        );
         let bytes = self.data.remove(&id).expect("its data");
         let there = self.memory.read(flight.ask.1, bytes.len());
         assert_eq!(
@@ -253,7 +282,7 @@ impl Gate {
     }
 }
 
-/// The gate opens and closes at random under load; then all drains, open or closed.
+/// Bus mastering and drains come and go at random under load; then all drains, by one of them.
 #[test]
 fn every_burst_is_answered_by_one_side() {
     let module = bus_gate(&AxiParams {
@@ -272,12 +301,15 @@ fn every_burst_is_answered_by_one_side() {
         let mut g = Gate::new(&module, &model, manner, *seed);
         for round in 0..6 {
             for _ in 0..3000 {
-                if random.random_range(0..60) == 0 {
-                    g.closed = !g.closed;
+                if random.random_range(0..150) == 0 {
+                    g.enable = !g.enable;
+                }
+                if random.random_range(0..150) == 0 {
+                    g.draining = !g.draining;
                 }
                 g.cycle();
             }
-            (g.stop, g.closed) = (true, round % 2 == 0);
+            (g.stop, g.enable, g.draining) = (true, round % 2 == 0, true);
             let mut left = 5000;
             while g.in_flight() > 0 || g.ar.is_some() || g.aw.is_some() {
                 g.cycle();
@@ -293,9 +325,9 @@ fn every_burst_is_answered_by_one_side() {
             "seed {seed}: outside, own {:?}, held {}",
             g.answered, g.rests
         );
-        assert!(g.answered.iter().all(|n| *n > 100) && g.rests > 20);
+        assert!(g.answered.iter().all(|n| *n > 50) && g.rests > 20);
         // A reset in the middle leaves nothing of the gate's own burst.
-        (g.closed, g.stop) = (true, false);
+        (g.enable, g.draining, g.stop) = (false, true, false);
         (0..200).for_each(|_| g.cycle());
         for name in [
             "inner_ar_valid",
@@ -337,7 +369,8 @@ fn an_open_gate_costs_no_cycle() {
     ] {
         b.set(name, 1);
     }
-    for name in ["closed", "inner_w_valid", "outer_w_ready"] {
+    b.set("enable", 1);
+    for name in ["draining", "inner_w_valid", "outer_w_ready"] {
         b.set(name, 0);
     }
     b.eval();

@@ -150,6 +150,22 @@ fn handshake_rules() {
 }
 
 #[test]
+fn without_bus_mastering_no_request_begins() {
+    let mut checker = Checker::new("host", SHAPE);
+    let asks = aw(addr(0x1000, 1));
+    let stalls = SlaveOut {
+        aw_ready: false,
+        ..ready()
+    };
+    checker.check(0, &asks, &stalls).unwrap();
+    // It stands at the pins already.
+    checker.none_begins(1, &asks).unwrap();
+    checker.check(1, &asks, &ready()).unwrap();
+    let broken = checker.none_begins(2, &asks).unwrap_err();
+    assert_eq!(broken.channel, Channel::Aw);
+}
+
+#[test]
 fn burst_rules() {
     expect(&[(aw(addr(0xfe0, 1)), ready())], Channel::Aw, "4 KiB");
     expect(

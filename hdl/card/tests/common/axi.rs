@@ -147,7 +147,8 @@ pub struct ReadSlave {
     /// Offered: which burst.
     offered: Option<usize>,
     inside: Option<usize>,
-    ar_ready: bool,
+    /// This cycle's.
+    pub ar_ready: bool,
     cycle: u64,
     /// Requests so far: cycle, id, address, len.
     pub requests: Vec<(u64, u64, u64, u64)>,
@@ -320,7 +321,8 @@ pub struct WriteSlave {
     current: Data,
     answers: Vec<(u64, u64, Data)>,
     offered: Option<usize>,
-    readies: (bool, bool),
+    /// This cycle's: AW, W.
+    pub readies: (bool, bool),
     cycle: u64,
     /// Requests so far: cycle, id, address, len.
     pub requests: Vec<(u64, u64, u64, u64)>,
