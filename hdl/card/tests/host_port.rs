@@ -8,7 +8,7 @@ mod common;
 mod masters;
 
 use axi::{Manner, Memory, ReadSlave, WriteSlave};
-use common::{Bench, Stall, in_threads, model, rng};
+use common::{Bench, in_threads, model, rng};
 use masters::{ReadMaster, WriteMaster};
 use rand::Rng;
 use weir_card::config::CardConfig;
