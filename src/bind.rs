@@ -3,7 +3,7 @@
 //! A function is taken from its driver only when nothing is lost by it: see `bind/in_use.rs`. What the driver was is not
 //! kept anywhere: without an override the kernel chooses it again, by the function's IDs and class.
 
-mod in_use;
+pub mod in_use;
 
 use std::fs;
 use std::io;

@@ -1,20 +1,23 @@
 //! `weir export`: LUNs for programs that know nothing of NVMe.
 //!
 //! NBD is served by nbdkit with our plugin `libweir_nbd.so`, which cargo builds beside `weir`; this process becomes
-//! nbdkit, so that signals and exit status are its own.
+//! nbdkit, so that signals and exit status are its own. Block devices are served here, by the crate `weir-ublk`.
 
 use std::ffi::OsString;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 use std::{env, fs};
 
+use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_driver::backend::{Bdf, DeviceError};
 
 use crate::Failure;
+use crate::bind::in_use::Users;
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -27,6 +30,30 @@ pub struct Args {
 enum How {
     /// Over NBD, on a Unix socket, each LUN under its name: lun0, lun1 and on. For fio, qemu, nbd-client; needs nbdkit.
     Nbd(Nbd),
+    /// As Linux block devices /dev/ublkbN, a LUN each, with a hardware queue a CPU; needs root and Linux's ublk driver
+    /// (modprobe ublk_drv).
+    ///
+    /// SIGINT or SIGTERM removes the devices: not while one is mounted, swap space, held or open, which is said. A flush
+    /// goes to the controller, and Linux makes a write and a flush of a FUA write.
+    Ublk(Ublk),
+}
+
+#[derive(clap::Args)]
+struct Ublk {
+    /// The controller: a PCI function bound to vfio-pci (0000:01:00.0), or vfio-user:PATH, the socket of `weir serve`.
+    #[arg(long, value_name = "DEVICE")]
+    device: String,
+    /// A LUN to export; may be repeated. Without it, all.
+    #[arg(long, value_name = "N")]
+    lun: Vec<u32>,
+    /// Hardware queues of each device, each over a queue of the controller. Without it, one a CPU, or as many as the
+    /// controller has.
+    #[arg(long, value_name = "N")]
+    queues: Option<u16>,
+    /// Requests of each device's hardware queue that are with the controller at once, 1 to 4096; each has a buffer of the
+    /// controller's largest transfer. Without it, as many as 128 MiB hold, from 4 to 128.
+    #[arg(long, value_name = "N")]
+    depth: Option<u16>,
 }
 
 #[derive(clap::Args)]
@@ -50,7 +77,65 @@ struct Nbd {
 pub fn run(args: &Args) -> Result<(), Failure> {
     match &args.how {
         How::Nbd(nbd) => serve_nbd(nbd).map_err(Failure::Usage),
+        How::Ublk(ublk) => serve_ublk(ublk),
     }
+}
+
+/// So often is looked whether the controller was lost, or a signal came.
+const LOOK: Duration = Duration::from_millis(100);
+
+fn serve_ublk(args: &Ublk) -> Result<(), Failure> {
+    let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+    let (mut stop, signal) = UnixStream::pair().map_err(|e| usage(&e))?;
+    stop.set_nonblocking(true).map_err(|e| usage(&e))?;
+    for number in [SIGINT, SIGTERM] {
+        let signal = signal.try_clone().map_err(|e| usage(&e))?;
+        signal_hook::low_level::pipe::register(number, signal).map_err(|e| usage(&e))?;
+    }
+    let config = weir_ublk::Config {
+        luns: args.lun.clone(),
+        queues: args.queues,
+        depth: args.depth,
+    };
+    let export = weir_ublk::start(&args.device, &config).map_err(|e| usage(&e))?;
+    let (queues, depth) = export.queues();
+    for disk in export.disks() {
+        // Nobody need read it.
+        let _ = writeln!(
+            io::stdout(),
+            "LUN {} of {} is {}: {} MiB, {queues} hardware queues of {depth}",
+            disk.lun.index,
+            args.device,
+            disk.path.display(),
+            disk.lun.bytes() >> 20
+        );
+    }
+    let _ = writeln!(io::stdout(), "SIGINT or SIGTERM removes the devices");
+    loop {
+        if let Some(reason) = export.lost(LOOK) {
+            // Its users have their errors already.
+            let reason = format!("the controller of {} is lost: {reason}", args.device);
+            return Err(Failure::Wrong(match export.stop() {
+                Ok(()) => reason,
+                Err(error) => format!("{reason}; {error}"),
+            }));
+        }
+        if !matches!(stop.read(&mut [0; 64]), Ok(1..)) {
+            continue;
+        }
+        let names = export
+            .disks()
+            .iter()
+            .filter_map(|disk| disk.path.file_name()?.to_str());
+        let users = Users::of_disks(Path::new("/"), names);
+        if users.is_empty() {
+            break;
+        }
+        let _ = writeln!(io::stderr(), "weir: the export goes on: {users}");
+    }
+    export
+        .stop()
+        .map_err(|error| Failure::Wrong(error.to_string()))
 }
 
 /// Where the plugin is, when not beside `weir`.

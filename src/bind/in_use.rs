@@ -1,4 +1,4 @@
-//! Who uses a function: what is lost, or hangs, when its driver goes.
+//! Who uses a function or a block device: what is lost, or hangs, when its driver goes.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -17,15 +17,42 @@ pub struct Users(Vec<String>);
 impl Users {
     /// Those of the function's block devices, partitions and controller, as far as this user may see them.
     pub fn of(root: &Path, function: &Function) -> Users {
-        let mut users = Vec::new();
-        let mounts = mounts(root);
-        let swaps = fs::read_to_string(root.join("proc/swaps")).unwrap_or_default();
-        let mut files: Vec<PathBuf> = function
-            .entries("nvme")
+        let mut parents: Vec<PathBuf> = fs::canonicalize(function.path()).into_iter().collect();
+        let subsystems = root.join("sys/class/nvme-subsystem");
+        let controllers = function.entries("nvme");
+        // With native multipath they hang below an NVMe subsystem, not below the function.
+        for name in names(&subsystems) {
+            let subsystem = subsystems.join(name);
+            if controllers
+                .iter()
+                .any(|controller| subsystem.join(controller).exists())
+            {
+                parents.extend(fs::canonicalize(subsystem));
+            }
+        }
+        let files = controllers
             .into_iter()
             .map(|name| Path::new("/dev").join(name))
             .collect();
-        for block in blocks(root, function) {
+        Users::of_blocks(root, &blocks(root, &parents), files)
+    }
+
+    /// Those of the block devices of these names, such as ublkb0, and of their partitions.
+    pub fn of_disks<'a>(root: &Path, names: impl IntoIterator<Item = &'a str>) -> Users {
+        let class = root.join("sys/class/block");
+        let parents: Vec<PathBuf> = names
+            .into_iter()
+            .filter_map(|name| fs::canonicalize(class.join(name)).ok())
+            .collect();
+        Users::of_blocks(root, &blocks(root, &parents), Vec::new())
+    }
+
+    /// Those of `blocks`, and of the further `files`.
+    fn of_blocks(root: &Path, blocks: &[Block], mut files: Vec<PathBuf>) -> Users {
+        let mut users = Vec::new();
+        let mounts = mounts(root);
+        let swaps = fs::read_to_string(root.join("proc/swaps")).unwrap_or_default();
+        for block in blocks {
             let before = users.len();
             let path = Path::new("/dev").join(&block.name);
             let shown = path.display();
@@ -95,21 +122,8 @@ struct Block {
     folder: PathBuf,
 }
 
-/// The block devices and partitions of a function. With native multipath they hang below an NVMe subsystem, not below
-/// the function.
-fn blocks(root: &Path, function: &Function) -> Vec<Block> {
-    let mut parents: Vec<PathBuf> = fs::canonicalize(function.path()).into_iter().collect();
-    let subsystems = root.join("sys/class/nvme-subsystem");
-    let controllers = function.entries("nvme");
-    for name in names(&subsystems) {
-        let subsystem = subsystems.join(name);
-        if controllers
-            .iter()
-            .any(|controller| subsystem.join(controller).exists())
-        {
-            parents.extend(fs::canonicalize(subsystem));
-        }
-    }
+/// The block devices and partitions below the folders `parents`.
+fn blocks(root: &Path, parents: &[PathBuf]) -> Vec<Block> {
     let class = root.join("sys/class/block");
     names(&class)
         .into_iter()

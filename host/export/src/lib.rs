@@ -8,9 +8,9 @@
 //! ```
 //! * [`open`] brings a controller up on any of the driver's back ends, with a queue and a worker thread a CPU.
 //! * [`Luns`] takes requests. A stream of requests (an NBD connection) stays on one worker, so on one queue.
-//! * `worker.rs` has the loop; a command that is late is asked about at the card, aborted, and at last given up.
+//! * `worker.rs` has the loop; [`Health`] sees to late commands: asked about at the card, aborted, at last given up.
 //! * [`Control`] lets `weir lun` of another process list, watch and set while this one has the controller.
-//! * `nbd/` is the nbdkit plugin over it.
+//! * `nbd/` is the nbdkit plugin over it; `ublk/` (crate `weir-ublk`) has queues of its own, and shares [`Health`].
 //!
 //! The last handle, when dropped, ends what is in flight, deletes the queues and shuts the controller down.
 //!
@@ -20,8 +20,10 @@
 #![forbid(unsafe_code)]
 
 mod control;
+mod health;
 mod luns;
 mod worker;
 
 pub use control::{Control, ControlError, Execute};
+pub use health::Health;
 pub use luns::{IoError, Luns, OpenError, open};

@@ -5,16 +5,11 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender};
 
 use weir_driver::nvme::Status;
-use weir_driver::nvme::registers::{ALL_ONES, Csts, offset};
-use weir_driver::{Buffer, Controller, Op, Outstanding, Pci, Queue, Verdict, Watch};
+use weir_driver::{Buffer, Controller, Op, Pci, Queue};
 
-use crate::luns::lock;
+use crate::health::Health;
 
-/// Nothing has completed for so long: the commands in flight are late, and asked about.
-const LATE_NS: u64 = 10_000_000_000;
-/// So often in a row, and the controller is given up.
-const INQUIRIES: u32 = 6;
-/// Turns without a completion between two looks at the clock.
+/// Turns without a completion between two looks at the controller.
 const TURNS: u32 = 1000;
 
 /// A command for a worker.
@@ -51,15 +46,15 @@ pub(crate) fn work<P: Pci>(
     let mut backlog = VecDeque::new();
     // Who waits for a command, by its number.
     let mut waiting = HashMap::<u64, (usize, Reply<P>)>::new();
-    let (mut number, mut turns, mut inquiries) = (0u64, 0, 0);
-    let (mut progress_ns, mut watch) = (pci.now_ns(), Watch::default());
+    let (mut number, mut turns) = (0u64, 0);
+    let mut health = Health::new(pci);
     let lost = loop {
         if waiting.is_empty() && backlog.is_empty() {
             match requests.recv() {
                 Ok(request) => backlog.push_back(request),
                 Err(_) => return Some(queue),
             }
-            (progress_ns, inquiries) = (pci.now_ns(), 0);
+            health.progress(pci);
         }
         // Ended senders show when there is nothing left to do.
         while let Ok(request) = requests.try_recv() {
@@ -107,7 +102,8 @@ pub(crate) fn work<P: Pci>(
             Err(error) => break error.to_string(),
             Ok(0) => {}
             Ok(_) => {
-                (progress_ns, turns, inquiries) = (pci.now_ns(), 0, 0);
+                turns = 0;
+                health.progress(pci);
                 continue;
             }
         }
@@ -117,21 +113,8 @@ pub(crate) fn work<P: Pci>(
             continue;
         }
         turns = 0;
-        let csts = pci.read32(offset::CSTS);
-        if csts == ALL_ONES {
-            break "its registers read all ones".to_owned();
-        } else if Csts::from(csts).cfs() {
-            break "it reports a fatal status (CSTS.CFS)".to_owned();
-        } else if pci.now_ns() < progress_ns + LATE_NS {
-            continue;
-        }
-        progress_ns = pci.now_ns();
-        let late: Vec<Outstanding> = queue.outstanding().collect();
-        match inquire(controller, &late, &mut watch) {
-            Ok(true) => inquiries = 0,
-            Ok(false) if inquiries + 1 < INQUIRIES => inquiries += 1,
-            Ok(false) => break "commands neither complete nor can be aborted".to_owned(),
-            Err(error) => break error,
+        if let Err(reason) = health.check(pci, controller, &queue) {
+            break reason;
         }
     };
     // The device may still use what is in flight: the queue keeps it, when it is dropped too.
@@ -153,25 +136,4 @@ pub(crate) fn work<P: Pci>(
     backlog.into_iter().for_each(refuse);
     requests.iter().for_each(refuse);
     None
-}
-
-/// Asks the controller about late commands, and aborts those that are stuck; true when any of them only waits its turn.
-fn inquire<P: Pci>(
-    controller: &Mutex<Option<Controller<P>>>,
-    late: &[Outstanding],
-    watch: &mut Watch,
-) -> Result<bool, String> {
-    let mut controller = lock(controller);
-    let Some(controller) = controller.as_mut() else {
-        return Ok(false);
-    };
-    let mut waits = false;
-    for command in late {
-        match controller.inquire(command, watch) {
-            Ok(Verdict::Waiting(_)) => waits = true,
-            Ok(Verdict::Aborted | Verdict::NotAborted) => {}
-            Err(error) => return Err(error.to_string()),
-        }
-    }
-    Ok(waits)
 }
