@@ -124,6 +124,10 @@ pub struct SqFetchPorts {
     #[output]
     #[bits(1)]
     pub query_busy: Sig,
+    /// An entry of the admin queue is being fetched, from the cycle after it was picked until it has left.
+    #[output]
+    #[bits(1)]
+    pub admin_coming: Sig,
     /// No entry is being fetched or handed over.
     #[output]
     #[bits(1)]
@@ -498,6 +502,8 @@ fn body(c: &CardConfig, p: SqFetchPorts) {
             .read_async(p.query_sq)
             .ne(released_table.read_async(p.query_sq)),
     );
+    p.admin_coming
+        .set(admin_out | (state.ne(State::Pick) & is_admin));
     let used = any_of(&contexts.iter().map(|x| x.used).collect::<Vec<_>>());
     p.quiet
         .set(!used & !out_valid & !ar_valid & state.is(State::Pick));

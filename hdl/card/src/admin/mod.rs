@@ -13,14 +13,17 @@
 //! `Idle ─► Start ─► (Lookup | Budget | Snapshot | Walk) ─► (Data | Settle) ─► Respond ─► Idle`
 //!
 //! A command is checked in one place a kind, and each check that fails names its status; the first that fails decides.
-//! Asynchronous Event Requests wait here, by CID, and are answered between two commands.
+//! Asynchronous Event Requests wait here, by CID, and are answered between two commands: when an entry is coming, after it.
+//! So an entry is taken in the cycle in which it comes, and a host that takes no admin completions holds up no I/O.
 //!
 //! **Left out**: Keep Alive, Format, Firmware, Namespace Management, Security: Invalid Command Opcode. Log pages that do
-//! not fit PRP1 and PRP2 (over 8 KiB less the offset): Invalid Field in Command. The error log has no LBA and NSID.
+//! not fit PRP1 and PRP2 (over 8 KiB less the offset): Invalid Field in Command. The error log has no LBA, the NSID of
+//! admin commands only, and does not say which parameter was wrong.
 //!
 //! **Invariants**: each entry is answered exactly once (an Asynchronous Event Request perhaps never); a queue's `*_set`
-//! is given only when its identifier is free or, to delete, in use; a CQ is not deleted while an SQ uses it.
-//! **Latency**: a command without data 4 cycles and what it waits for.
+//! is given only when its identifier is free or, to delete, in use; a CQ is not deleted while an SQ uses it; every error,
+//! of admin and of I/O, is in the error log, an admin command's before its completion.
+//! **Latency**: a command without data 4 cycles and what it waits for; an error one more.
 
 mod data;
 mod features;
@@ -106,6 +109,10 @@ pub struct AdminPorts {
     #[output]
     #[bits(1)]
     pub entry_ready: Sig,
+    /// An entry is on its way here, from the cycle after it was picked until it is taken. None is picked but while `quiet`.
+    #[input]
+    #[bits(1)]
+    pub entry_coming: Sig,
     /// Completions.
     #[output]
     pub cpl: Stream<AdminCpl>,
@@ -246,7 +253,7 @@ pub struct AdminPorts {
     #[input]
     #[bits(2)]
     pub b_resp: Sig,
-    /// No command is under way (held Asynchronous Event Requests do not count).
+    /// No command is under way (held Asynchronous Event Requests do not count), and no event is to be answered.
     #[output]
     #[bits(1)]
     pub quiet: Sig,
@@ -432,8 +439,10 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     let features = Features::new(c, &p);
 
     // Idle.
-    let take = state.is(State::Idle) & !event_due & p.entry_valid;
-    p.entry_ready.set(state.is(State::Idle) & !event_due);
+    // An entry that is coming goes before an event: it would stand in decode, before every I/O entry, as long as the
+    // event's completion waits for room in the admin CQ.
+    let event_now = event_due & !p.entry_coming;
+    p.entry_ready.set(state.is(State::Idle) & !event_now);
     let respond_cid = reg_nr(16);
 
     p.sq_set.valid.set(lit(0, 1));
@@ -457,7 +466,7 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
 
     switch(state, |s| {
         s.is(State::Idle, || {
-            when(event_due, || {
+            when(event_now, || {
                 // Event type 0 (error), information 0 or 1, log page 01h.
                 result.set(cat(&[
                     lit(0x01, 16),
@@ -714,11 +723,9 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
             });
         });
         s.is(State::Respond, || {
-            when(p.cpl.ready, || state.set(State::Idle.lit()));
+            when(p.cpl.fire(), || state.set(State::Idle.lit()));
         });
     });
-    unused(take);
-
     when(p.doorbell_bad_register, || pending_register.set(lit(1, 1)));
     when(p.doorbell_bad_value, || pending_value.set(lit(1, 1)));
     when(p.clear, || {
@@ -732,7 +739,12 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     });
     features.clear(p.clear);
 
-    p.cpl.valid.set(state.is(State::Respond));
+    // One log for both: an error is logged in the first cycle without an I/O error, and then answered.
+    let logged = reg(1, 0);
+    let must_log = state.is(State::Respond) & result_status.any() & !logged;
+    when(must_log & !p.error_valid, || logged.set(1));
+    when(p.cpl.fire(), || logged.set(0));
+    p.cpl.valid.set(state.is(State::Respond) & !must_log);
     p.cpl.payload.cid.set(respond_cid);
     p.cpl.payload.result.set(result);
     p.cpl.payload.status.set(result_status);
@@ -761,16 +773,14 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     u_pages.io_valid.set(p.io_valid);
     u_pages.io_op.set(p.io_op);
     u_pages.io_blocks.set(p.io_blocks);
-    // One log for both: an I/O error in the cycle of an admin error goes first, the admin's waits in `Respond`'s first
-    // cycle only, so it may be lost from the log (never from the completion).
-    let admin_error = p.cpl.valid & p.cpl.ready & result_status.any();
-    u_pages.error_valid.set(p.error_valid | admin_error);
+    u_pages.error_valid.set(p.error_valid | must_log);
     u_pages
         .error_sq
         .set(p.error_valid.mux(p.error.sq, lit(0, q)));
     u_pages
         .error_cid
         .set(p.error_valid.mux(p.error.cid, respond_cid));
+    u_pages.error_nsid.set(p.error_valid.mux(0, e.nsid));
     u_pages
         .error_status
         .set(p.error_valid.mux(p.error.status, result_status));
@@ -788,12 +798,12 @@ fn body(c: &CardConfig, p: AdminPorts, data: &Module, pages: &Module) {
     p.aw.set(&u_data.aw);
     p.w.set(&u_data.w);
 
-    p.quiet.set(state.is(State::Idle));
+    p.quiet.set(state.is(State::Idle) & !event_due);
     // In every waiting state the block only waits for an input; the writer says its own, and has nothing to do while
     // the pages have.
-    let waits = (state.is(State::Idle) & !event_due & !p.entry_valid)
+    let waits = (state.is(State::Idle) & !event_now & !p.entry_valid)
         | (state.is(State::Settle) & p.sq_busy)
-        | (state.is(State::Respond) & !p.cpl.ready)
+        | (state.is(State::Respond) & !must_log & !p.cpl.ready)
         | (state.is(State::Data) & u_data.idle);
     let news = p.clear | p.doorbell_bad_register | p.doorbell_bad_value;
     p.idle.set(waits & u_pages.idle & !news);

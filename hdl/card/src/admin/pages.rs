@@ -120,6 +120,10 @@ pub struct AdminPagesPorts {
     #[input]
     #[bits(STATUS_BITS)]
     pub error_status: Sig,
+    /// Its NSID, 0 where it is not known.
+    #[input]
+    #[bits(32)]
+    pub error_nsid: Sig,
     /// The dword.
     #[output]
     #[bits(32)]
@@ -347,14 +351,20 @@ fn count(fire: Sig, blocks: Sig, commands: Sig, units: Sig) {
     });
 }
 
-/// The last errors, newest first. An entry says count, queue, command and status; not LBA or NSID (0).
+/// The last errors, newest first. An entry says count, queue, command, status, and NSID; no LBA (0).
 #[hw]
 fn error_log(c: &CardConfig, p: &AdminPagesPorts, at: Sig) -> Sig {
     let q = c.queue_bits();
-    let entry_bits = 32 + 16 + q + STATUS_BITS;
+    let entry_bits = 32 + 32 + 16 + q + STATUS_BITS;
     let total = reg(32, 0);
     let next_total = total + 1;
-    let mut newer = cat(&[next_total, p.error_cid, p.error_sq, p.error_status]);
+    let mut newer = cat(&[
+        p.error_nsid,
+        next_total,
+        p.error_cid,
+        p.error_sq,
+        p.error_status,
+    ]);
     let word = var(lit(0, 32));
     let field = at.bits(0, 4);
     when(p.error_valid, || total.set(next_total));
@@ -362,6 +372,7 @@ fn error_log(c: &CardConfig, p: &AdminPagesPorts, at: Sig) -> Sig {
         let entry = reg(entry_bits, 0);
         when(p.error_valid, || entry.set(newer));
         let number = entry.bits(STATUS_BITS + q + 16, 32);
+        let nsid = entry.hi(32);
         let cid = entry.bits(STATUS_BITS + q, 16);
         let sq = entry.bits(STATUS_BITS, q);
         let status = entry.bits(0, STATUS_BITS);
@@ -372,6 +383,7 @@ fn error_log(c: &CardConfig, p: &AdminPagesPorts, at: Sig) -> Sig {
                 s.is(2, || word.set(cat(&[cid, sq.zext(16)])));
                 // Parameter location: not one parameter.
                 s.is(3, || word.set(cat(&[lit(0xffff, 16), status, lit(0, 1)])));
+                s.is(6, || word.set(nsid));
             });
         });
         newer = entry;

@@ -28,8 +28,12 @@ pub struct Harness {
     next_cid: u16,
     /// The entry that is offered.
     pub offer: Option<Command>,
+    /// Cycles in which it was picked, and in which it comes.
+    coming: Option<(u64, u64)>,
     /// The command under way.
     pub current: Option<Expected>,
+    /// Its NSID, or the last one's.
+    nsid: u32,
     /// A reply is due at this cycle.
     walk_at: Option<u64>,
     found: bool,
@@ -76,7 +80,9 @@ impl Harness {
             outputs: out.map(|p| (p.name.clone(), p.width > 64)).collect(),
             next_cid: 0,
             offer: None,
+            coming: None,
             current: None,
+            nsid: 0,
             walk_at: None,
             found: false,
             reply_at: None,
@@ -104,6 +110,11 @@ impl Harness {
         h
     }
 
+    /// An entry was on its way in cycle `at`.
+    fn coming_at(&self, at: u64) -> bool {
+        self.coming.is_some_and(|(from, _)| from < at)
+    }
+
     pub fn chance(&mut self, percent: u32) -> bool {
         self.rng.random_range(0..100) < percent
     }
@@ -115,7 +126,15 @@ impl Harness {
     /// A cycle. Gives the completion of the command under way: {result, status}.
     pub fn cycle(&mut self) -> Option<(u32, u16)> {
         let now = self.b.cycle();
-        self.b.set("entry_valid", self.offer.is_some());
+        // An entry comes some cycles after it is picked, which it is only while the block is quiet.
+        if self.offer.is_none() {
+            self.coming = None;
+        } else if self.coming.is_none() && self.b.is("quiet") {
+            self.coming = Some((now, now + self.rng.random_range(1..20)));
+        }
+        let comes = self.coming.is_some_and(|(_, at)| at <= now);
+        self.b.set("entry_coming", self.coming_at(now));
+        self.b.set("entry_valid", comes);
         if let Some(e) = self.offer {
             let words = e.as_bytes().chunks(8);
             let words: Vec<u64> = words
@@ -134,10 +153,11 @@ impl Harness {
         self.rest();
 
         self.looked = self.b.get("lookup_lun") as usize;
-        if self.b.is("entry_ready")
-            && let Some(e) = self.offer.take()
-        {
+        assert!(!comes || self.b.is("entry_ready"), "an entry waits");
+        if comes && let Some(e) = self.offer.take() {
+            self.coming = None;
             assert!(self.current.is_none(), "one command at a time");
+            self.nsid = e.nsid;
             self.written.clear();
             self.refused = false;
             self.current = Some(self.model.take(&e));
@@ -147,14 +167,14 @@ impl Harness {
         }
         self.requests(now, readies);
         self.bus(now, readies);
-        let completion = self.completion(now, readies[0], error.is_some());
+        let completion = self.completion(now, readies[0]);
         for (kind, pulse) in kinds.into_iter().enumerate() {
             if pulse {
                 self.model.pulses[kind].push(now);
             }
         }
         if let Some((sq, cid, status)) = error {
-            self.model.log_error(sq, cid, status);
+            self.model.log_error(sq, cid, status, 0);
         }
         self.b.tick();
         completion
@@ -388,12 +408,17 @@ impl Harness {
     }
 
     /// The completion port: events are checked here, the command's own is given to the caller.
-    fn completion(&mut self, now: u64, ready: bool, error: bool) -> Option<(u32, u16)> {
+    fn completion(&mut self, now: u64, ready: bool) -> Option<(u32, u16)> {
         if !self.b.is("cpl_valid") {
             assert!(self.offered.is_none(), "a completion was taken back");
             return None;
         }
         let seen = ["cid", "result", "status"].map(|n| self.b.get(&format!("cpl_{n}")));
+        // An error is logged in the cycle before, in which there was none of I/O.
+        if self.offered.is_none() && seen[2] != 0 {
+            let (cid, status) = (seen[0] as u16, seen[2] as u16);
+            self.model.log_error(0, cid, status, self.nsid);
+        }
         let (since, first) = *self.offered.get_or_insert((now, seen));
         assert_eq!(seen, first, "a completion waits unchanged");
         if !ready {
@@ -402,10 +427,6 @@ impl Harness {
         self.offered = None;
         let [cid, result, status] = [seen[0] as u16 as u32, seen[1] as u32, seen[2] as u32];
         let (cid, status) = (cid as u16, status as u16);
-        // One log for both: the I/O command's error goes first, the admin command's is not logged.
-        if status != 0 && !error {
-            self.model.log_error(0, cid, status);
-        }
         let Some(held) = self.model.aers.iter().position(|a| *a == cid) else {
             assert!(self.current.is_some(), "a completion of nothing");
             return Some((result, status));
@@ -415,6 +436,10 @@ impl Harness {
         // Decided in the cycle before: of the kinds that were due then, the unknown doorbell first.
         let due = |kind: usize| self.model.pulses[kind].iter().any(|p| p + 1 < since);
         let kind = if due(0) { 0 } else { 1 };
+        assert!(
+            !self.coming_at(since - 1),
+            "an event goes before an entry that is coming"
+        );
         assert!(due(kind) && !self.model.masked, "an event that is not due");
         assert_eq!(
             (result, status),
@@ -515,6 +540,7 @@ impl Harness {
     pub fn reset(&mut self) {
         for name in [
             "entry_valid",
+            "entry_coming",
             "walk_done",
             "budget_reply_valid",
             "stats_valid",
@@ -533,6 +559,7 @@ impl Harness {
         self.b.reset();
         self.model.power_up();
         (self.offer, self.current, self.offered) = (None, None, None);
+        self.coming = None;
         (self.walk_at, self.reply_at, self.stats_at) = (None, None, None);
         (self.aw, self.w, self.answer_at) = (None, None, None);
         self.busy_until = 0;

@@ -99,8 +99,8 @@ pub struct Controller {
     /// Cycles of events not yet reported: doorbell of no queue, value of no ring.
     pub pulses: [Vec<u64>; 2],
     pub masked: bool,
-    /// Newest first: count, SQ, CID, status.
-    errors: VecDeque<(u64, u16, u16, u16)>,
+    /// Newest first: count, SQ, CID, status, NSID.
+    errors: VecDeque<(u64, u16, u16, u16, u32)>,
     error_count: u64,
     /// Commands and blocks of Read, Write.
     io: [(u128, u128); 2],
@@ -175,9 +175,10 @@ impl Controller {
     }
 
     /// A command ended with an error.
-    pub fn log_error(&mut self, sq: u16, cid: u16, status: u16) {
+    pub fn log_error(&mut self, sq: u16, cid: u16, status: u16, nsid: u32) {
         self.error_count += 1;
-        self.errors.push_front((self.error_count, sq, cid, status));
+        self.errors
+            .push_front((self.error_count, sq, cid, status, nsid));
         self.errors.truncate(4);
     }
 
@@ -426,12 +427,13 @@ impl Controller {
         let mut log = vec![];
         for i in 0..4 {
             let mut entry = ErrorEntry::new_zeroed();
-            if let Some(&(count, sq, cid, status)) = self.errors.get(i) {
+            if let Some(&(count, sq, cid, status, nsid)) = self.errors.get(i) {
                 entry.error_count = count;
                 entry.sqid = sq;
                 entry.cid = cid;
                 entry.status_phase = status << 1;
                 entry.parameter_location = 0xffff;
+                entry.nsid = nsid;
             }
             log.extend(entry.as_bytes());
         }
