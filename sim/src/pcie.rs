@@ -13,7 +13,8 @@
 //! writes stay in order and take effect in order; a read request does not pass them; B means that the bridge has the data
 //! in posted order. Completions of different AXI IDs may come out of order (`jitter`), within an ID never.
 //!
-//! Not modelled: flow-control credits of the root (it never stalls the link), replays, power states, relaxed ordering.
+//! Not modelled: flow-control credits of the root (docs/link-model.md says what it must give), replays, power states, relaxed
+//! ordering.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
