@@ -74,6 +74,12 @@ fn live() {
         "our driver",
         "our driver",
         "our driver",
+        "ublk over our driver",
+        "ublk over our driver, with fio verify",
+        "ext4 on ublk",
+        "weir export ublk does not end",
+        "weir export ublk ends",
+        "the kernel's nvme finds",
         "weir bind takes",
         "our driver",
         "weir unbind",
@@ -110,6 +116,14 @@ fn scripts_on_qemus_own_nvme() {
         "weir lun",
         "our driver",
         "weir unbind",
+        "weir export ublk refuses",
+        "ublk over our driver",
+        "ublk over our driver, with fio verify",
+        "ext4 on ublk",
+        "weir export ublk does not end",
+        "weir export ublk ends",
+        "a controller that is lost",
+        "the kernel's nvme finds",
     ]);
 }
 

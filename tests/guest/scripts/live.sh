@@ -2,7 +2,9 @@
 . ./lib.sh
 . ./stock.sh
 . ./ours.sh
+. ./ublk.sh
 
 stock $(bdf_of $card) 4
 ours $(bdf_of $card)
+ublk $(bdf_of $card) 4
 ours $(bdf_of $own)
