@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use weir_card::config::CardConfig;
 use weir_sim::link::Link;
-use weir_sim::media::Media;
 use weir_sim::media::file::MediaFile;
+use weir_sim::media::{MOST_BYTES, Media};
 use weir_sim::model::{self, ModelOptions};
 use weir_sim::pattern::BLOCK;
 use weir_sim::run;
@@ -122,9 +122,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-/// Most bytes of all LUNs: that, a file of it and its header fit the numbers that the kernel has for files.
-const MAX_MEDIA: u64 = 1 << 62;
-
 fn world_config(args: &Args, card: &CardConfig) -> Result<WorldConfig, Failure> {
     let count = args.card.luns.unwrap_or(card.luns);
     let blocks = args.lun_size / BLOCK as u64;
@@ -134,9 +131,9 @@ fn world_config(args: &Args, card: &CardConfig) -> Result<WorldConfig, Failure> 
             args.lun_size
         )));
     }
-    if args.lun_size > MAX_MEDIA / u64::from(count) {
+    if args.lun_size > MOST_BYTES / u64::from(count) {
         return Err(Failure::Usage(format!(
-            "--lun-size {}: {count} LUNs of it are more than 2^62 bytes",
+            "--lun-size {}: {count} LUNs of it are more than the 512 TiB that the card addresses",
             args.lun_size
         )));
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, value_name = "LINK", default_value = "gen3x8")]
     link: Link,
     /// What a submission, and a completion, costs its CPU, ns.
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     cpu_ns: u64,
     /// Everything random follows from it.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -83,6 +83,10 @@ pub struct Args {
     /// The report as a page with plots.
     #[arg(long, value_name = "OUT.HTML")]
     html: Option<PathBuf>,
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Usage(format!("cannot write {}: {error}", path.display()))
 }
 
 fn time(text: &str) -> Result<u64, String> {
@@ -118,7 +122,18 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         .card
         .card(plan.luns.len() as u32)
         .map_err(Failure::Usage)?;
+    let luns = plan.luns.len() as u32;
+    if let Some(in_use) = args.card.luns.filter(|n| *n < luns) {
+        return Err(Failure::Usage(format!(
+            "--luns {in_use}: the job file has {luns} LUNs (distinct filenames)"
+        )));
+    }
     let settings = settings(args, &card, &plan)?;
+    for path in [&args.json, &args.html].into_iter().flatten() {
+        // Told before the run, not after it.
+        let opened = fs::OpenOptions::new().append(true).create(true).open(path);
+        opened.map_err(|e| cannot_write(path, &e))?;
+    }
 
     for note in notes(&file, &plan, args, &card) {
         println!("note: {note}");
@@ -168,6 +183,16 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
         ))),
         _ => Ok(()),
     };
+    let tags = args.card.tags.unwrap_or(card.tags);
+    let fits = |option: &str, depth: bool, value: u32| match (depth, value) {
+        (true, value) if value == 0 || value > tags => Err(Failure::Usage(format!(
+            "--{option}: a depth of {value}; 1 to {tags}, the tags in use"
+        ))),
+        (false, 0) => Err(Failure::Usage(format!(
+            "--{option}: a weight of 0; 1 to 65535"
+        ))),
+        _ => Ok(()),
+    };
     let mut settings = Settings::new(card);
     for (option, list, out) in [
         ("depth", &args.depth, &mut settings.depth),
@@ -175,6 +200,7 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
     ] {
         for each in list {
             known(option, each.lun)?;
+            fits(option, option == "depth", each.value.into())?;
             out.push((each.lun, each.value));
         }
     }
@@ -186,10 +212,12 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
         let event = fio::Event::parse(&pair[0], &pair[1]);
         let event =
             event.map_err(|e| Failure::Usage(format!("--at {} {}: {e}", pair[0], pair[1])))?;
-        let lun = match event.control {
-            fio::Control::Depth { lun, .. } | fio::Control::Weight { lun, .. } => lun,
+        let (lun, depth, value) = match event.control {
+            fio::Control::Depth { lun, depth } => (lun, true, depth),
+            fio::Control::Weight { lun, weight } => (lun, false, weight),
         };
         known("at", Some(lun))?;
+        fits("at", depth, value)?;
         settings.run.events.push(event);
     }
     settings.fairness = match args.fairness.as_str() {
@@ -198,7 +226,7 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
         _ => Fairness::NONE,
     };
     settings.queues = args.card.queues.unwrap_or(card.queues);
-    settings.tags = args.card.tags.unwrap_or(card.tags);
+    settings.tags = tags;
     settings.media_bandwidth = args.media_bandwidth;
     settings.link = args.link;
     settings.run.cpu_ns = args.cpu_ns;
@@ -279,16 +307,13 @@ fn report(
     };
     print!("{}", fio::report::table(&report));
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
-        Some(path) => fs::write(path, text())
-            .map_err(|e| Failure::Usage(format!("cannot write {}: {e}", path.display()))),
+        Some(path) => fs::write(path, text()).map_err(|e| cannot_write(path, &e)),
         None => Ok(()),
     };
-    write(&args.json, &|| {
-        format!("{:#}\n", fio::report::json(&report))
-    })?;
-    write(&args.html, &|| fio::report::html(&report))?;
+    let json = || format!("{:#}\n", fio::report::json(&report));
+    let written = write(&args.json, &json).and(write(&args.html, &|| fio::report::html(&report)));
     if outcome.is_good() {
-        return Ok(());
+        return written;
     }
     let mut lines = outcome.problems.clone();
     lines.extend(outcome.results.mismatches.iter().map(ToString::to_string));

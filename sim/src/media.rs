@@ -60,6 +60,9 @@ pub struct Moved {
     pub written: u64,
 }
 
+/// What the card addresses on media, bytes: 512 TiB.
+pub const MOST_BYTES: u64 = (BLOCK as u64) << weir_card::interfaces::MEDIA_BLOCK_BITS;
+
 const PAGE: u64 = 4096;
 /// Where the last page of the address space begins.
 const LAST_PAGE: u64 = !(PAGE - 1);

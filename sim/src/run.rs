@@ -198,6 +198,10 @@ fn world_config(config: &CardConfig, plan: &Plan, settings: &Settings) -> WorldC
         .map(|lun| cycles(lun.read_latency.mean()))
         .max()
         .unwrap_or(0);
+    // What the largest command takes on media with a bound.
+    let largest_ns =
+        (128u64 << 10) * 1_000_000_000 / settings.media_bandwidth.unwrap_or(u64::MAX).max(1);
+    let slowest = slowest.max(cycles(largest_ns));
     WorldConfig {
         link: settings.link,
         host_behaviour: settings.host_behaviour,

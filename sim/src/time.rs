@@ -10,6 +10,9 @@ pub const CYCLE_NS: u64 = 4;
 /// Femtoseconds in a cycle: the unit of link time, where a byte takes less than a picosecond's multiple.
 pub const CYCLE_FS: u64 = CYCLE_NS * 1_000_000;
 
+/// Longest simulated time that can be asked for: an hour.
+pub const MOST_NS: u64 = 3_600_000_000_000;
+
 /// Whole cycles that last at least `ns`.
 pub fn cycles(ns: u64) -> u64 {
     ns.div_ceil(CYCLE_NS)
@@ -59,7 +62,7 @@ impl fmt::Display for Latency {
 /// Text that is no time or latency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "'{0}' is no time: a number with ns, us, ms or s (10us), for a latency also a range (5us-20us) or a minimum and an exponential mean (5us~20us)"
+    "'{0}' is no time: a number with ns, us, ms or s (10us), at most an hour, for a latency also a range (5us-20us) or a minimum and an exponential mean (5us~20us)"
 )]
 pub struct TimeError(pub String);
 
@@ -78,7 +81,7 @@ pub fn parse_ns(text: &str) -> Result<u64, TimeError> {
     };
     let value: f64 = text[..digits].parse().map_err(|_| bad())?;
     let ns = value * scale;
-    if ns > 1e18 {
+    if ns > MOST_NS as f64 {
         return Err(bad());
     }
     Ok(ns.round() as u64)

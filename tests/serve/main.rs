@@ -319,7 +319,7 @@ fn what_cannot_be_served_is_refused_with_the_reason() {
         ),
         (
             vec!["--socket", free, "--lun-size", "15000p"],
-            "more than 2^62",
+            "more than the 512 TiB",
         ),
         (
             vec!["--socket", free, "--media-bandwidth", "0"],

@@ -494,7 +494,8 @@ impl<P: Pci> Controller<P> {
 
 impl<P: Pci> Drop for Controller<P> {
     fn drop(&mut self) {
-        if self.enabled && self.disable().is_err() {
+        // In a panic the device may be what panicked: it is not asked again.
+        if self.enabled && (std::thread::panicking() || self.disable().is_err()) {
             self.admin.leak();
         }
     }

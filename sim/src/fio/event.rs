@@ -18,7 +18,12 @@ impl Event {
     /// # Errors
     /// What of it is malformed.
     pub fn parse(at: &str, change: &str) -> Result<Event, String> {
-        let at_ns = value::time(at, 1000)?;
+        let unit = if at.bytes().all(|b| b.is_ascii_digit()) {
+            "us"
+        } else {
+            ""
+        };
+        let at_ns = crate::time::parse_ns(&format!("{at}{unit}")).map_err(|e| e.to_string())?;
         let wrong = || format!("`{change}` is not of the form lun3.depth=4 or lun3.weight=2");
         let (what, value) = change.split_once('=').ok_or_else(wrong)?;
         let (lun, what) = what

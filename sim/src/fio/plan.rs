@@ -6,8 +6,10 @@ use std::sync::Arc;
 use super::options::{JobOptions, Mix};
 use super::parse::{Error, JobFile, Section};
 use super::value::Amount;
+use crate::media::MOST_BYTES;
 use crate::pattern::BLOCK;
 use crate::rng::Rng;
+use crate::time::MOST_NS;
 
 /// Simulated time that stands for a job's `runtime` when neither a time nor a count of I/Os is asked for, ns.
 pub const DEFAULT_TIME_NS: u64 = 5_000_000;
@@ -15,6 +17,8 @@ pub const DEFAULT_TIME_NS: u64 = 5_000_000;
 /// The runtime that the simulated time is taken to stand for when no job has one, ns: it scales `ramp_time` and
 /// `startdelay` alone. A minute, as in nearly every published job file.
 const DEFAULT_RUNTIME_NS: u64 = 60_000_000_000;
+/// Blocks of one random map: a bit each for what is used, in chunks, and 8 bytes for each chunk of 4096.
+const MOST_MAP_BLOCKS: u64 = 1 << 33;
 
 /// Capacity of a LUN whose jobs do not say how much of it they need, bytes.
 pub const DEFAULT_LUN_BYTES: u64 = 1 << 30;
@@ -165,7 +169,22 @@ pub fn plan(file: &JobFile, options: &PlanOptions) -> Result<Plan, Error> {
         DEFAULT_RUNTIME_NS
     };
     let time_scale = simulated.unwrap_or(DEFAULT_TIME_NS) as f64 / stands_for as f64;
-    let scaled = |ns: u64| (ns as f64 * time_scale).round() as u64;
+    let scaled = |section: &Section, option: &str, ns: u64| {
+        let ns = ns as f64 * time_scale;
+        if ns <= MOST_NS as f64 {
+            return Ok(ns.round() as u64);
+        }
+        let lines = &section.options.lines;
+        Err(Error {
+            file: file.path.clone(),
+            line: lines.get(option).copied().unwrap_or(section.line),
+            option: Some(option.into()),
+            what: format!(
+                "scaled by {time_scale} it is {:.0} s simulated; at most an hour. The longest runtime stands for --time",
+                ns / 1e9
+            ),
+        })
+    };
     if simulated.is_some() && options.time_ns.is_none() {
         notes.push(format!(
             "neither --time nor --ios given: {} ms simulated {}",
@@ -195,6 +214,21 @@ pub fn plan(file: &JobFile, options: &PlanOptions) -> Result<Plan, Error> {
         }
     }
     let capacities = capacities(&drafts, names.len(), options.lun_bytes);
+    let all = capacities
+        .iter()
+        .map(|bytes| u128::from(*bytes))
+        .sum::<u128>();
+    if all > u128::from(MOST_BYTES) {
+        return Err(Error {
+            file: file.path.clone(),
+            line: 0,
+            option: Some("size".into()),
+            what: format!(
+                "the LUNs take {all} bytes together, and the card addresses {MOST_BYTES} (512 TiB); a smaller size, offset or \
+                 --lun-size"
+            ),
+        });
+    }
 
     let cpu_order = cpu_order(file);
     let mut instances: Vec<Instance> = Vec::new();
@@ -246,15 +280,12 @@ pub fn plan(file: &JobFile, options: &PlanOptions) -> Result<Plan, Error> {
             depth: if o.sync_engine { 1 } else { o.iodepth },
             pass_bytes,
             limit_bytes: limit,
-            startdelay_ns: scaled(delay),
-            ramp_ns: scaled(o.ramp_time),
-            runtime_ns: simulated.map(|all| {
-                if o.runtime > 0 {
-                    scaled(o.runtime)
-                } else {
-                    all
-                }
-            }),
+            startdelay_ns: scaled(section, "startdelay", delay)?,
+            ramp_ns: scaled(section, "ramp_time", o.ramp_time)?,
+            runtime_ns: match simulated {
+                Some(_) if o.runtime > 0 => Some(scaled(section, "runtime", o.runtime)?),
+                all => all,
+            },
             seed: Rng::new(seed, 0x10b5 + u64::from(index)).next_u64(),
             files,
             options: Arc::new(o.clone()),
@@ -422,6 +453,13 @@ fn ranges(file: &JobFile, draft: &Draft, capacities: &[u64]) -> Result<Vec<FileR
             }
             Some(Amount::Bytes(_)) => draft.share(index).unwrap_or(room).min(room),
         };
+        if o.random && !o.norandommap && size / unit > MOST_MAP_BLOCKS {
+            let what = format!(
+                "a random map of {} blocks; at most {MOST_MAP_BLOCKS}: norandommap=1, a smaller size or larger blocks",
+                size / unit
+            );
+            return Err(at("size", what));
+        }
         files.push(FileRange {
             lun,
             offset,

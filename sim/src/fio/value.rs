@@ -84,7 +84,13 @@ pub fn amount(text: &str, kb_base: u64) -> Result<Amount, String> {
     }
 }
 
+/// Longest time of an option: 100 days. Sums of a few of them are far from the end of 64 bits of nanoseconds.
+pub const MOST_NS: u64 = 100 * 86_400_000_000_000;
+
 /// A time in nanoseconds; without a suffix it is in units of `default_ns`.
+///
+/// # Errors
+/// No number, an unknown suffix, or more than [`MOST_NS`].
 pub fn time(text: &str, default_ns: u64) -> Result<u64, String> {
     let (value, suffix) = number(text)?;
     let unit = match suffix.to_ascii_lowercase().as_str() {
@@ -104,7 +110,8 @@ pub fn time(text: &str, default_ns: u64) -> Result<u64, String> {
     };
     value
         .checked_mul(unit)
-        .ok_or_else(|| format!("`{text}` does not fit 64 bits of nanoseconds"))
+        .filter(|&ns| ns <= MOST_NS)
+        .ok_or_else(|| format!("`{text}` is too long: at most 100 days"))
 }
 
 /// `lo-hi` or `lo:hi`, swapped into order; one value alone is both.

@@ -218,6 +218,9 @@ pub(super) fn pattern(text: &str) -> Result<Vec<PatternPart>, String> {
         }
     }
     let length: usize = parts.iter().map(PatternPart::len).sum();
+    if length == 0 {
+        return Err("the pattern is empty".into());
+    }
     if length > BLOCK as usize {
         return Err(format!(
             "the pattern is {length} bytes long; at most {BLOCK}"

@@ -267,6 +267,18 @@ fn errors_name_file_line_and_option() {
             "t.fio:2: verify: `pattern` needs a verify_pattern",
         ),
         (
+            "[a]\nverify=crc32c\nverify_pattern=\"\"\n",
+            "t.fio:3: verify_pattern: the pattern is empty",
+        ),
+        (
+            "[a]\nstartdelay=0-18446744073709551615ns\n",
+            "t.fio:2: startdelay: `18446744073709551615ns` is too long: at most 100 days",
+        ),
+        (
+            "[a]\nruntime=8641000\n",
+            "t.fio:2: runtime: `8641000` is too long",
+        ),
+        (
             "[a]\nverify_pattern=0x1-0x2\n",
             "t.fio:2: verify_pattern: `x2` starts with none of",
         ),
