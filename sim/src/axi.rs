@@ -178,13 +178,10 @@ pub struct Violation {
     pub rule: String,
 }
 
-/// Cycles that the card may let B wait.
-pub const B_CYCLES: u32 = 64;
-
 /// Watches one port and reports the first broken rule of each cycle.
 ///
 /// Beyond the AXI rules it holds the card to its own: bursts are INCR, write data does not lead its address, B is
-/// accepted within [`B_CYCLES`], and R at once unless [`Checker::r_may_stall`] says otherwise.
+/// accepted at once, and so is R unless [`Checker::r_may_stall`] says otherwise.
 #[derive(Debug)]
 pub struct Checker {
     port: &'static str,
@@ -196,7 +193,6 @@ pub struct Checker {
     writes: VecDeque<Addr>,
     beat: u32,
     r_may_stall: bool,
-    b_waits: u32,
 }
 
 impl Checker {
@@ -211,7 +207,6 @@ impl Checker {
             writes: VecDeque::with_capacity(64),
             beat: 0,
             r_may_stall: false,
-            b_waits: 0,
         }
     }
 
@@ -264,16 +259,11 @@ impl Checker {
             self.address(cycle, Channel::Ar, m.ar_valid, &m.ar, s.ar_ready)?;
         }
         if s.b_valid && !m.b_ready {
-            self.b_waits += 1;
-            if self.b_waits > B_CYCLES {
-                let rule = format!(
-                    "BREADY low for {} cycles: the card must always accept B soon",
-                    self.b_waits
-                );
-                return Err(self.broken(cycle, Channel::B, rule));
-            }
-        } else {
-            self.b_waits = 0;
+            return Err(self.broken(
+                cycle,
+                Channel::B,
+                "BREADY low while BVALID: the card must always accept B".into(),
+            ));
         }
         if s.r_valid && !m.r_ready && !self.r_may_stall {
             return Err(self.broken(

@@ -353,7 +353,7 @@ impl World {
         bench.set("done_ready", 1);
         bench.set("rule", seed % 3);
         let s = &bench.sim;
-        World {
+        let mut world = World {
             list: ReadSlave::new(s, "list_ar", "list_r", host, seed),
             host_read: ReadSlave::new(s, "host_ar", "host_r", host, seed + 1),
             media_read: ReadSlave::new(s, "media_ar", "media_r", media, seed + 2),
@@ -362,7 +362,14 @@ impl World {
             host: Memory::new(seed),
             media: Memory::new(seed + 1),
             bench,
-        }
+        };
+        // Only media R may wait: data cuts through to the host.
+        (world.list.always_taken, world.host_read.always_taken) = (true, true);
+        (
+            world.host_write.always_taken,
+            world.media_write.always_taken,
+        ) = (true, true);
+        world
     }
 
     fn cmd_write(&mut self, c: &Command) {

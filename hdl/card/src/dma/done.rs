@@ -9,7 +9,7 @@
 //!
 //! One event a cycle reads, changes and writes its tag's row: {chunks outstanding, all issued, fault}. A command is over when
 //! all its chunks are issued and none is outstanding. The commands that are over wait in a queue as long as the tags are
-//! many, so the events never stall for the engine, and B is always taken within a few cycles.
+//! many, so the events never stall for the engine.
 //!
 //! **Invariants**: `done` comes once a tag, after every B of its chunks. **Latency**: last event to `done` 2 cycles.
 //! **Rate**: an event a cycle; a chunk is two events, a flush one.

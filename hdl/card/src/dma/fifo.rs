@@ -1,4 +1,5 @@
-//! Small parts that the data path is built of, made inside the calling module: a FIFO, a pool of numbers, an arbiter.
+//! Small parts that the data path is built of, made inside the calling module: a FIFO, a waiting room, a
+//! pool of numbers, an arbiter.
 
 use weir_kit::*;
 
@@ -58,6 +59,32 @@ fn fifo_body<T: Bundle>(p: &T::Params, depth: u64) -> Fifo<T> {
             payload: out,
             ready: take,
         },
+    }
+}
+
+/// Where what comes in `from` waits when it cannot go on at once: never refused, and 0 cycles while nothing waits.
+///
+/// At most `n` come before they have gone on (asserted). Drive `ready` of what is returned.
+#[track_caller]
+pub fn waiting_room<T: Bundle>(name: &str, p: &T::Params, n: u32, from: &Stream<T>) -> Stream<T> {
+    scope(name, || waiting_room_body(p, n, from))
+}
+
+#[hw]
+fn waiting_room_body<T: Bundle>(p: &T::Params, n: u32, from: &Stream<T>) -> Stream<T> {
+    let ready = wire(1);
+    let waiting = fifo::<T>("waiting", p, (n as u64).next_power_of_two().max(2));
+    let waits = waiting.output.valid;
+    waiting
+        .input
+        .offer(from.valid & (waits | !ready), &from.payload);
+    assert("all_that_comes_fits", waiting.input.ready);
+    waiting.output.ready.set(ready);
+    from.ready.set(1);
+    Stream {
+        valid: waits | from.valid,
+        payload: T::choose(waits, &waiting.output.payload, &from.payload),
+        ready,
     }
 }
 

@@ -10,10 +10,11 @@
 //! address, so data and address leave together and bursts follow one another without a bubble. A chunk number is free again
 //! after its B.
 //!
-//! **Invariants**: R of media does not interleave (asserted); every AW has its W beats behind it, in order.
+//! **Invariants**: R of media does not interleave (asserted); every AW has its W beats behind it, in order. B is always
+//! taken: there is room for one a chunk. R of media waits when the host's AW or W does: data cuts through.
 //! **Latency**: chunk to AR 0, first R to AW 1, to W 2 cycles. **Rate**: a beat a cycle, across bursts too.
 
-use super::fifo::id_pool;
+use super::fifo::{id_pool, waiting_room};
 use super::realign::{RealignPorts, SourceBeat, realign};
 use super::types::*;
 use crate::config::CardConfig;
@@ -164,22 +165,23 @@ fn body(c: &CardConfig, p: DmaReadPorts, realign: &Module) {
     faults.write(moves & beat.last, beat_id, beat_fault);
 
     comment("The host's answer ends the chunk.");
-    let b = p.b.payload;
-    let ended = b.id.trunc(id_bits);
-    unused(b.id.hi(b.id.width() - id_bits));
-    unused(b.resp.bit(0));
-    p.ret.valid.set(p.b.valid);
+    let b = waiting_room("b", &c.host_axi(), c.read_chunks, &p.b);
+    let ended = b.payload.id.trunc(id_bits);
+    unused(b.payload.id.hi(b.payload.id.width() - id_bits));
+    unused(b.payload.resp.bit(0));
+    p.ret.valid.set(b.valid);
     let whose = Owner::unpack(c, owners.read_async(ended));
     p.ret.payload.tag.set(whose.tag);
     p.ret_lun.set(whose.lun);
-    let failed = b.resp.bit(1) | faults.read_async(ended);
+    let failed = b.payload.resp.bit(1) | faults.read_async(ended);
     p.ret
         .payload
         .fault
         .set(failed.mux(Fault::Transfer.lit(), Fault::None.lit()));
-    p.b.ready.set(p.ret.ready);
-    free.put.set(p.b.fire());
+    b.ready.set(p.ret.ready);
+    free.put.set(p.ret.fire());
     free.put_id.set(ended);
 
-    p.idle.set(!p.chunk.fire() & !beat_valid & align.idle);
+    p.idle
+        .set(!p.chunk.fire() & !beat_valid & !b.valid & align.idle);
 }

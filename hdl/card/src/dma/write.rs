@@ -9,10 +9,11 @@
 //! Host data may come mixed between chunks and with gaps; a chunk goes to media only when all of it is there, so a gap never
 //! holds media's write channel. A chunk whose host read failed writes nothing.
 //!
-//! **Invariants**: a buffer is filled by one chunk at a time; host R is always taken.
+//! **Invariants**: a buffer is filled by one chunk at a time; host R and media B are always taken: there
+//! is room for every chunk's.
 //! **Latency**: chunk to AR 0, last R to AW 2, to W 3 cycles. **Rate**: a beat a cycle in and out, across bursts too.
 
-use super::fifo::{fifo, id_pool};
+use super::fifo::{fifo, id_pool, waiting_room};
 use super::realign::{RealignPorts, SourceBeat, realign};
 use super::types::*;
 use crate::config::CardConfig;
@@ -200,16 +201,16 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
     p.w.set(&align.output);
 
     comment("Media's answer ends the chunk; so does a failed host read.");
-    let b = p.b.payload;
-    let b_id = b.id.trunc(id_bits);
+    let b = waiting_room("b", &c.media_axi(), c.write_chunks, &p.b);
+    let b_id = b.payload.id.trunc(id_bits);
     if c.chunk_bits() > id_bits {
-        unused(b.id.hi(c.chunk_bits() - id_bits));
+        unused(b.payload.id.hi(c.chunk_bits() - id_bits));
     }
-    unused(b.resp.bit(0));
-    let drop_it = full_queue.output.valid & full.fault & !p.b.valid;
-    let ended = p.b.valid.mux(b_id, full.id);
-    let failed = !p.b.valid | b.resp.bit(1);
-    p.ret.valid.set(p.b.valid | drop_it);
+    unused(b.payload.resp.bit(0));
+    let drop_it = full_queue.output.valid & full.fault & !b.valid;
+    let ended = b.valid.mux(b_id, full.id);
+    let failed = !b.valid | b.payload.resp.bit(1);
+    p.ret.valid.set(b.valid | drop_it);
     let whose = Owner::unpack(c, owners.read_async(ended));
     p.ret.payload.tag.set(whose.tag);
     p.ret_lun.set(whose.lun);
@@ -217,7 +218,7 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
         .payload
         .fault
         .set(failed.mux(Fault::Transfer.lit(), Fault::None.lit()));
-    p.b.ready.set(p.ret.ready);
+    b.ready.set(p.ret.ready);
     free.put.set(p.ret.fire());
     free.put_id.set(ended);
     full_queue
@@ -226,5 +227,5 @@ fn body(c: &CardConfig, p: DmaWritePorts, realign: &Module) {
         .set((drains & drained) | (drop_it & p.ret.ready));
 
     p.idle
-        .set(!p.chunk.fire() & !full_queue.output.valid & !beat_valid & align.idle);
+        .set(!p.chunk.fire() & !full_queue.output.valid & !beat_valid & !b.valid & align.idle);
 }

@@ -160,6 +160,8 @@ pub struct ReadSlave {
     pub unique_ids: bool,
     /// Takes requests and does not answer.
     pub paused: bool,
+    /// R is taken in the cycle in which it is offered.
+    pub always_taken: bool,
     /// Addresses at and above the first answer this many cycles later.
     pub slow: Option<(u64, u64)>,
 }
@@ -202,6 +204,7 @@ impl ReadSlave {
             most: 0,
             unique_ids: true,
             paused: false,
+            always_taken: false,
             slow: None,
         }
     }
@@ -262,8 +265,10 @@ impl ReadSlave {
 
     /// After eval: what moves at the coming clock edge.
     pub fn sample(&mut self, sim: &Sim) {
+        let waits = self.offered.is_some() && !sim.is(self.r.5);
+        assert!(!waits || !self.always_taken, "{}: R waits", self.name);
         if let Some(i) = self.offered
-            && sim.is(self.r.5)
+            && !waits
         {
             self.beats.push(self.cycle);
             self.bursts[i].beat += 1;
@@ -334,6 +339,8 @@ pub struct WriteSlave {
     pub most: usize,
     /// One id is never in flight twice.
     pub unique_ids: bool,
+    /// B is taken in the cycle in which it is offered.
+    pub always_taken: bool,
 }
 
 impl WriteSlave {
@@ -382,6 +389,7 @@ impl WriteSlave {
             responses: vec![],
             most: 0,
             unique_ids: true,
+            always_taken: false,
         }
     }
 
@@ -425,8 +433,10 @@ impl WriteSlave {
 
     /// After eval: what moves at the coming clock edge.
     pub fn sample(&mut self, sim: &Sim) {
+        let waits = self.offered.is_some() && !sim.is(self.b.3);
+        assert!(!waits || !self.always_taken, "{}: B waits", self.name);
         if let Some(i) = self.offered
-            && sim.is(self.b.3)
+            && !waits
         {
             self.answers.remove(i);
             self.responses.push(self.cycle);
