@@ -2,7 +2,7 @@
 //!
 //! A batch is submitted with one doorbell when as many of the depth are free. `bare` is for counting instructions: depth
 //! 1, then batches of 4, then of 32, all in flight before the first is reaped, blocks in order, no clock read between
-//! the first I/O and the last.
+//! the first I/O and the last. `--lun-depth` sets how many commands each LUN may execute at once; only a Weir card has that.
 
 mod common;
 
@@ -13,8 +13,7 @@ use weir_driver::backend::Device;
 use weir_driver::nvme::Status;
 use weir_driver::{Admin, Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig};
 
-const USAGE: &str =
-    "perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..]";
+const USAGE: &str = "perf DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..] [--lun-depth N]";
 
 /// What is read: LUN, blocks a read, reads that fit into it.
 type Place = (u32, u32, u64);
@@ -27,6 +26,8 @@ struct Job {
     bytes: usize,
     /// Empty: all.
     luns: Vec<u32>,
+    /// 0: as it is.
+    lun_depth: u16,
 }
 
 fn main() -> Result<(), Failure> {
@@ -43,6 +44,7 @@ fn main() -> Result<(), Failure> {
     };
     let (ios, bytes) = (args.value("--ios", 100_000)?, args.value("--bytes", 4096)?);
     let luns = args.value("--luns", String::new())?;
+    let lun_depth = args.value("--lun-depth", 0)?;
     let luns = luns
         .split(',')
         .filter(|lun| !lun.is_empty())
@@ -54,6 +56,7 @@ fn main() -> Result<(), Failure> {
         ios,
         bytes,
         luns,
+        lun_depth,
     };
     match Device::open(&args.device(USAGE)?)? {
         Device::Vfio(pci) => perf(pci, job),
@@ -72,6 +75,9 @@ fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
     }
     let mut places = Vec::new();
     for &lun in &job.luns {
+        if job.lun_depth > 0 {
+            controller.set_depth(lun, job.lun_depth)?;
+        }
         let lun = controller.lun(lun)?;
         queue.open(lun)?;
         let blocks = (job.bytes >> lun.block_shift).max(1) as u64;

@@ -104,7 +104,7 @@ fn table(key: &str, dir: &Path, card: Option<&Card>, event: Option<u64>) -> Resu
         "own" => Table {
             title: "QEMU's own nvme, one vCPU",
             devices: vec![Device::Null, drain],
-            rows: rows::nvme("own_bdf", 10_000),
+            rows: rows::nvme("own_bdf", 10_000, None),
             cpus: 1,
             arguments: "window=200,hold=device".into(),
         },
@@ -121,7 +121,7 @@ fn table(key: &str, dir: &Path, card: Option<&Card>, event: Option<u64>) -> Resu
         "card" => Table {
             title: "the simulated card, one vCPU",
             devices: vec![Device::Card(card.ok_or("no card")?.socket().into()), drain],
-            rows: rows::nvme("card_bdf", 800)
+            rows: rows::nvme("card_bdf", 800, Some(2))
                 .into_iter()
                 .chain([rows::card_accounting(800)])
                 .collect(),

@@ -29,8 +29,16 @@ impl Row {
     }
 }
 
-/// Our driver and the kernel's on one nvme function, whose address is in the shell variable `bdf`; `ios` I/Os each.
-pub fn nvme(bdf: &str, ios: u64) -> Vec<Row> {
+/// The engines of fio under which block devices are compared.
+const ENGINES: [(&str, &str); 3] = [
+    ("psync", "--ioengine=psync"),
+    ("io_uring, depth 1", "--ioengine=io_uring --iodepth=1"),
+    BATCHES,
+];
+
+/// Our driver, alone and under ublk, and the kernel's on one nvme function, whose address is in the shell variable `bdf`;
+/// `ios` I/Os each. With `lun_depth`, our driver also with that depth of the LUN set on the card.
+pub fn nvme(bdf: &str, ios: u64, lun_depth: Option<u16>) -> Vec<Row> {
     let mut rows = Vec::new();
     for batch in [1, 4, 32] {
         let mut row = Row::new(
@@ -51,12 +59,24 @@ pub fn nvme(bdf: &str, ios: u64) -> Vec<Row> {
             format!("quietly perf ${bdf} --depth {depth} --batch {batch} --ios {ios}"),
         ));
     }
-    rows.last_mut().expect("pushed").after = format!("give_back ${bdf}");
-    for (name, options) in [
-        ("psync", "--ioengine=psync"),
-        ("io_uring, depth 1", "--ioengine=io_uring --iodepth=1"),
-        BATCHES,
-    ] {
+    if let Some(depth) = lun_depth {
+        rows.push(Row::new(
+            format!("ours, LUN depth {depth} on the card, perf, depth 32, 8 a doorbell"),
+            format!(
+                "quietly perf ${bdf} --depth 32 --batch 8 --luns 0 --lun-depth {depth} --ios {ios}"
+            ),
+        ));
+    }
+    let first = rows.len();
+    for (name, options) in ENGINES {
+        rows.push(Row::new(
+            format!("ours under ublk, fio {name}"),
+            format!("run_fio {options} --number_ios={ios} --filename=/dev/ublkb0"),
+        ));
+    }
+    rows[first].prepare = format!("ublk ${bdf}");
+    rows.last_mut().expect("pushed").after = format!("no_ublk; give_back ${bdf}");
+    for (name, options) in ENGINES {
         let mut row = Row::new(
             format!("Linux nvme, fio {name}"),
             format!("run_fio {options} --number_ios={ios} --filename=$lun"),

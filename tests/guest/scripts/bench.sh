@@ -20,6 +20,14 @@ give_back() {
     echo nvme >/sys/bus/pci/devices/$1/driver_override
     echo $1 >/sys/bus/pci/drivers_probe
 }
+# LUN 0 of the function $1, taken, as /dev/ublkb0 until `no_ublk`.
+ublk() {
+    modprobe ublk_drv
+    weir export ublk --device $1 --lun 0 >/tmp/export 2>&1 & export=$!
+    until_true 30 grep -q ^SIGINT /tmp/export
+    echo none >/sys/block/ublkb0/queue/scheduler
+}
+no_ublk() { kill -TERM $export; wait $export || { cat /tmp/export; fail "weir export ublk"; }; }
 first_lun() { until_true 30 [ -e /sys/bus/pci/devices/$1/nvme ]; until_true 30 [ -b /dev/"$(ctrl_of $1)"n1 ]; echo /dev/"$(ctrl_of $1)"n1; }
 
 # How long a command of scsi_debug or null_blk takes, by a timer. With two vCPUs time is the host's, and the emulator
