@@ -3,22 +3,26 @@
 .PHONY: sim test guest-test guest-bench fio fuzz bench clean distclean help
 .DEFAULT_GOAL := help
 
+GUEST_TEST = cargo test --locked --test guest -- --ignored --test-threads 1
+
 sim: ## Set up, build, and run jobs/demo.fio on the simulated card
 	scripts/setup
 	cargo build --locked --release
 	cargo run --locked --release --quiet -- sim jobs/demo.fio
 
-test: ## Set up (proof tools too), then format check, clippy and all tests
+test: ## Set up (proof tools too), then format check, clippy and all tests, the guest's too where a guest can be had
 	scripts/setup formal
 	scripts/setup-fio
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	cargo test --locked --workspace --no-fail-fast
+	@if scripts/setup-guest; then $(GUEST_TEST); \
+	else echo "make test: WITHOUT the tests in a QEMU guest, for the reason above; make guest-test runs them alone"; fi
 
 guest-test: ## Fetch the guest (once), then the tests under QEMU: Linux's nvme driver, ours by VFIO, and a guest that dies
 	scripts/setup
 	scripts/setup-guest
-	cargo test --locked --test guest -- --ignored --test-threads 1
+	$(GUEST_TEST)
 
 fio: ## Real fio on the host, over NBD, on the simulated card: fio's output and the card's statistics
 	scripts/setup
