@@ -9,7 +9,8 @@ use weir_nvme::weir::{PCI_CLASS, PCI_DEVICE, PCI_VENDOR};
 /// Bytes of configuration space, extended space included.
 pub const SIZE: usize = 4096;
 
-const COMMAND: usize = 0x04;
+/// Offset of the command register.
+pub const COMMAND: usize = 0x04;
 const STATUS: usize = 0x06;
 const BAR0: usize = 0x10;
 const CAPABILITIES: usize = 0x34;
@@ -186,11 +187,6 @@ impl ConfigSpace {
     fn allow32(&mut self, at: usize, mask: u32) {
         self.writable[at..at + 4].copy_from_slice(&mask.to_le_bytes());
     }
-}
-
-/// Offset of the command register.
-pub const fn command() -> usize {
-    COMMAND
 }
 
 #[cfg(test)]

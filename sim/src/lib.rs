@@ -6,7 +6,7 @@
 //!                                                                                   │
 //!          ┌──────────────────────────── world::World::step: one cycle ─────────────┤
 //!          │                                                                        │
-//!   media ◀─ slave ◀═ AXI4 ═ card::Card (Verilated, or fake) ═ AXI4 ═▶ pcie, or slave ─▶ host (memory, interrupts)
+//!   media ◀─ slave ◀═ AXI4 ═ card::Card (Verilated) ═════════ AXI4 ═▶ pcie, or slave ─▶ host (memory, interrupts)
 //!                              ▲ AXI4-Lite: lite (BAR0, platform)    config ─▶ bus master, MSI-X, FLR wires
 //! ```
 //! - [`world::World`] owns a [`card::Card`] and all models; each decides in a cycle what it drives in the next, so the card
@@ -29,13 +29,15 @@ pub mod axi;
 pub mod card;
 pub mod config;
 pub mod device;
-pub mod fake;
+#[cfg(test)]
+mod fake;
 pub mod fio;
 mod held;
 pub mod host;
 pub mod link;
 pub mod lite;
-pub mod master;
+#[cfg(test)]
+mod master;
 pub mod media;
 pub mod memory;
 pub mod model;

@@ -156,13 +156,6 @@ impl Media {
         &self.luns
     }
 
-    /// The LUNs' latencies may change at run time; their places must not.
-    pub fn set_latency(&mut self, lun: usize, read: Latency, write: Latency) {
-        if let Some(lun) = self.luns.get_mut(lun) {
-            (lun.read_latency, lun.write_latency) = (read, write);
-        }
-    }
-
     /// Adds a fault.
     pub fn inject(&mut self, fault: Fault) {
         self.faults.push(fault);

@@ -316,14 +316,6 @@ impl World {
         }
     }
 
-    /// Steps to cycle `limit`, whatever happens on the way.
-    pub fn run_until(&mut self, limit: u64) -> Result<(), WorldError> {
-        while self.cycle < limit {
-            self.advance(limit)?;
-        }
-        Ok(())
-    }
-
     /// Jumps to the cycle before the next event, when the last step changed nothing.
     fn skip(&mut self, limit: u64) {
         if self.changed || !self.output.idle {
@@ -534,7 +526,7 @@ impl World {
     pub fn set_bus_master(&mut self, on: bool) {
         let bit = config::BUS_MASTER;
         let (clear, set) = if on { (0, bit) } else { (bit, 0) };
-        self.config.change16(config::command(), clear, set);
+        self.config.change16(config::COMMAND, clear, set);
         self.apply_config();
     }
 
@@ -554,7 +546,7 @@ impl World {
     /// every vector's message aimed at the vector's counter.
     pub fn enable_function(&mut self) -> Result<(), WorldError> {
         self.config.change16(
-            config::command(),
+            config::COMMAND,
             0,
             config::MEMORY_ENABLE | config::BUS_MASTER,
         );
