@@ -28,14 +28,12 @@ const VFIO: &str = "vfio-pci";
 
 /// Binds the function to vfio-pci.
 pub fn bind(args: &Args) -> Result<(), Failure> {
-    println!("{}", Host::new("/").bind(&args.bdf)?);
-    Ok(())
+    crate::say(&(Host::new("/").bind(&args.bdf)? + "\n"))
 }
 
 /// Gives the function back to the driver that the kernel chooses.
 pub fn unbind(args: &Args) -> Result<(), Failure> {
-    println!("{}", Host::new("/").unbind(&args.bdf)?);
-    Ok(())
+    crate::say(&(Host::new("/").unbind(&args.bdf)? + "\n"))
 }
 
 /// The files by which a kernel is asked, and how they are written.

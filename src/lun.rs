@@ -6,7 +6,6 @@
 mod show;
 mod watch;
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -196,18 +195,7 @@ fn show(common: &Common, snapshot: &Snapshot, statistics: bool) -> Result<(), Fa
         (false, true) => snapshot.statistics(),
         (false, false) => snapshot.list(),
     };
-    print(&text)
-}
-
-/// Writes to standard output; a reader that went away is no failure.
-fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::Wrong(format!("writing the output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    crate::say(&text)
 }
 
 fn set(admin: &mut dyn Admin, change: &Change) -> Result<(), Failure> {

@@ -54,6 +54,17 @@ enum Failure {
     Usage(String),
 }
 
+/// Writes to standard output. A reader that went away has seen what it wanted to see.
+fn say(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Usage(
+            format!("cannot write to standard output: {error}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Sim(args) => sim::run(&args),

@@ -23,15 +23,11 @@ pub struct Args {
 /// Prints the map.
 pub fn run(args: &Args) -> Result<(), Failure> {
     let config = args.card.card(1).map_err(Failure::Usage)?;
-    print!(
-        "{}",
-        if args.markdown {
-            markdown(&config)
-        } else {
-            text(&config)
-        }
-    );
-    Ok(())
+    crate::say(&if args.markdown {
+        markdown(&config)
+    } else {
+        text(&config)
+    })
 }
 
 /// One table of the map.

@@ -37,11 +37,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         list.push('\n');
     }
     write(LIST, &list)?;
-    println!(
-        "{} modules of the {} card in {}; list: {LIST}",
+    crate::say(&format!(
+        "{} modules of the {} card in {}; list: {LIST}\n",
         files.len(),
         config.name,
         args.output.display()
-    );
-    Ok(())
+    ))
 }

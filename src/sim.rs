@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     cpus: Option<u32>,
     /// I/Os of the whole run after the ramp.
-    #[arg(long, value_name = "N", conflicts_with = "time")]
+    #[arg(long, value_name = "N", conflicts_with = "time", value_parser = clap::value_parser!(u64).range(1..))]
     ios: Option<u64>,
     /// Simulated time that stands for the jobs' runtime (5ms).
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -90,7 +90,10 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
 }
 
 fn time(text: &str) -> Result<u64, String> {
-    weir_sim::time::parse_ns(text).map_err(|error| error.to_string())
+    match weir_sim::time::parse_ns(text) {
+        Ok(0) => Err("at least 1ns".into()),
+        parsed => parsed.map_err(|error| error.to_string()),
+    }
 }
 
 /// Runs the job file and prints the report.
@@ -136,7 +139,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
 
     for note in notes(&file, &plan, args, &card) {
-        println!("note: {note}");
+        crate::say(&format!("note: {note}\n"))?;
     }
     let bar = bar(&plan);
     bar.set_message("building the card");
@@ -305,15 +308,15 @@ fn report(
         results: &outcome.results,
         simulator: &simulator,
     };
-    print!("{}", fio::report::table(&report));
     let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
         Some(path) => fs::write(path, text()).map_err(|e| cannot_write(path, &e)),
         None => Ok(()),
     };
     let json = || format!("{:#}\n", fio::report::json(&report));
     let written = write(&args.json, &json).and(write(&args.html, &|| fio::report::html(&report)));
+    let said = crate::say(&fio::report::table(&report));
     if outcome.is_good() {
-        return written;
+        return written.and(said);
     }
     let mut lines = outcome.problems.clone();
     lines.extend(outcome.results.mismatches.iter().map(ToString::to_string));

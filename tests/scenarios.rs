@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::load::{Trouble, exercised};
+use common::load::{Card, Load, Trouble, exercised};
 use common::*;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -11,6 +11,7 @@ use weir_driver::{Admin, Op, Pci, QueueConfig};
 use weir_nvme::command::Command;
 use weir_nvme::{Status, StatusCode};
 use weir_sim::media::Fault;
+use weir_sim::model::ModelOptions;
 use weir_sim::slave::Behaviour;
 use weir_sim::time::Latency;
 
@@ -609,5 +610,32 @@ fn tags_in_use_bound_the_tag_depth_after_a_reset_too() {
         rig.controller
             .set_tags(2, weir_nvme::feature::Fairness::NONE)
             .unwrap();
+    }
+}
+
+/// A host port that loses data and answers well: buffers that held the right data before must not pass for what never came.
+#[test]
+fn data_that_never_arrives_is_wrong() {
+    let options = ModelOptions {
+        trace: false,
+        asserts: true,
+        random_collisions: true,
+    };
+    let card = Card::new(CardConfig::small(), options);
+    for job in [
+        "rw=write\nsize=64k\niodepth=8\nverify=pattern\nverify_pattern=0xdeadbeef\n",
+        "rw=randwrite\nbs=512\nsize=16k\nverify=pattern\nverify_pattern=0xdeadbeef\n",
+        "rw=write\nbs=64k\nsize=64k\nverify=crc32c\n",
+        "rw=randrw\nsize=4k\nio_size=64k\nloops=3\nverify=crc32c\n",
+    ] {
+        let load = Load {
+            cpus: 1,
+            time_ns: 1_000_000,
+            seed: 1,
+        };
+        let job = format!("[a]\nioengine=libaio\n{job}");
+        let lost = card.outcome("lost", &job, load, |s| s.host_behaviour.loses_data = true);
+        assert!(!lost.is_good(), "{job}");
+        assert!(card.outcome("kept", &job, load, |_| ()).is_good(), "{job}");
     }
 }

@@ -4,6 +4,7 @@ use weir_driver::{Admin, Buffer, Controller, Op, Options, Pci, Queue, QueueConfi
 
 use crate::fio::{self, Command, Completion, Control, DeviceError, LunCardStats};
 use crate::pattern::BLOCK;
+use crate::rng::Rng;
 
 /// Time as a [`Pci`] back end passes it.
 pub trait Clock {
@@ -73,6 +74,8 @@ pub struct NvmeDevice<P: Pci, C> {
     commands: Vec<Option<InFlight>>,
     free: Vec<usize>,
     progress: bool,
+    /// What a read's buffer holds before its data comes: another word each time.
+    poison: Rng,
 }
 
 /// How far time goes when the engine waits for completions alone, ns.
@@ -119,6 +122,7 @@ impl<P: Pci, C: Clock> NvmeDevice<P, C> {
             commands: Vec::new(),
             free: Vec::new(),
             progress: false,
+            poison: Rng::new(0, 0x7053),
         })
     }
 
@@ -195,8 +199,18 @@ impl<P: Pci, C: Clock> fio::Device for NvmeDevice<P, C> {
             fio::Op::Write => (Op::Write, Some(self.buffer()?)),
             fio::Op::Flush => (Op::Flush, None),
         };
-        if let (Op::Write, Some(buffer)) = (op, &mut buffer) {
-            buffer.with_mut(|data| fill(&mut data[..bytes]));
+        match (op, &mut buffer) {
+            (Op::Write, Some(buffer)) => buffer.with_mut(|data| fill(&mut data[..bytes])),
+            // Buffers are used again: what does not arrive must not look like what did before.
+            (_, Some(buffer)) => {
+                let poison = self.poison.next_u64().to_le_bytes();
+                buffer.with_mut(|data| {
+                    for word in data[..bytes].chunks_exact_mut(8) {
+                        word.copy_from_slice(&poison);
+                    }
+                });
+            }
+            _ => (),
         }
         let user = self.free.pop().unwrap_or(self.commands.len());
         let taken = self.queues[cpu].submit(

@@ -198,10 +198,11 @@ fn world_config(config: &CardConfig, plan: &Plan, settings: &Settings) -> WorldC
         .map(|lun| cycles(lun.read_latency.mean()))
         .max()
         .unwrap_or(0);
-    // What the largest command takes on media with a bound.
-    let largest_ns =
+    // What all that the jobs have outstanding may take a CPU, and media with a bound on its bandwidth.
+    let outstanding: u64 = plan.instances.iter().map(|i| u64::from(i.depth)).sum();
+    let media_ns =
         (128u64 << 10) * 1_000_000_000 / settings.media_bandwidth.unwrap_or(u64::MAX).max(1);
-    let slowest = slowest.max(cycles(largest_ns));
+    let busy_ns = outstanding.saturating_mul(2 * settings.run.cpu_ns + media_ns);
     WorldConfig {
         link: settings.link,
         host_behaviour: settings.host_behaviour,
@@ -209,9 +210,11 @@ fn world_config(config: &CardConfig, plan: &Plan, settings: &Settings) -> WorldC
         luns,
         media_bandwidth: settings.media_bandwidth,
         vectors: config.queues as u16 + 1,
-        hang_cycles: settings
-            .hang_cycles
-            .unwrap_or((100 * slowest).max(1_000_000)),
+        hang_cycles: settings.hang_cycles.unwrap_or(
+            (100 * slowest)
+                .max(1_000_000)
+                .saturating_add(cycles(busy_ns).saturating_mul(4)),
+        ),
         // The engine expects unwritten blocks to read as its own seed makes them.
         seed: plan.seed,
     }

@@ -40,6 +40,8 @@ pub struct Behaviour {
     pub interleave: bool,
     /// Written data becomes visible only when B is given, not when it was accepted.
     pub late_writes: bool,
+    /// Writes of more than 64 bytes are lost, though answered as good: a fault, for tests of who must notice.
+    pub loses_data: bool,
 }
 
 impl Behaviour {
@@ -50,6 +52,7 @@ impl Behaviour {
         jitter: 0,
         interleave: false,
         late_writes: false,
+        loses_data: false,
     };
 
     /// The worst that AXI allows: for tests.
@@ -59,6 +62,7 @@ impl Behaviour {
         jitter: 40,
         interleave: true,
         late_writes: true,
+        loses_data: false,
     };
 }
 
@@ -288,7 +292,7 @@ impl Slave {
                 .unwrap_or_else(|| WriteBuffer::new(BOUNDARY as usize));
             waiting.buffer = Some(std::mem::replace(&mut self.buffer, spare));
         } else {
-            waiting.resp = write(&self.buffer, self.shape, target);
+            waiting.resp = write(&self.buffer, self.shape, target, &self.behaviour);
         }
         self.sequence += 1;
         self.answers.push(Reverse((
@@ -308,7 +312,7 @@ impl Slave {
         self.answers.pop();
         let mut waiting = self.answer_slots.remove(slot);
         if let Some(buffer) = waiting.buffer.take() {
-            waiting.resp = write(&buffer, self.shape, target);
+            waiting.resp = write(&buffer, self.shape, target, &self.behaviour);
             self.spare_buffers.push(buffer);
         }
         (s.b_valid, s.b_id, s.b_resp) = (true, waiting.addr.id, waiting.resp);
@@ -381,10 +385,17 @@ impl Slave {
     }
 }
 
-fn write(buffer: &WriteBuffer, shape: Shape, target: &mut impl Target) -> Resp {
+fn write(
+    buffer: &WriteBuffer,
+    shape: Shape,
+    target: &mut impl Target,
+    behaviour: &Behaviour,
+) -> Resp {
     let mut worst = Resp::Okay;
     buffer.runs(shape, |addr, data| {
-        worst = worst.max(target.write(addr, data))
+        if !behaviour.loses_data || data.len() <= 64 {
+            worst = worst.max(target.write(addr, data));
+        }
     });
     worst
 }

@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 use weir_driver::Admin;
 use weir_driver::nvme::log::LunStatistics;
 
+use super::Holder;
 use super::show::{Row, Snapshot, bytes, columns};
-use super::{Holder, print};
 use crate::Failure;
+use crate::say;
 
 /// Home, and clear to the end of the screen.
 const REDRAW: &str = "\x1b[H\x1b[J";
@@ -31,9 +32,9 @@ pub fn watch(
         let now = Snapshot::take(admin, holder, true)?;
         let rates = Rates::between(&before, &now);
         match (json, redraw) {
-            (true, _) => print(&format!("{}\n", rates.json(&now)))?,
-            (false, true) => print(&format!("{REDRAW}{}", rates.table(&now)))?,
-            (false, false) => print(&format!("{}\n", rates.table(&now)))?,
+            (true, _) => say(&format!("{}\n", rates.json(&now)))?,
+            (false, true) => say(&format!("{REDRAW}{}", rates.table(&now)))?,
+            (false, false) => say(&format!("{}\n", rates.table(&now)))?,
         }
         before = now;
         looks += 1;

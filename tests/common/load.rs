@@ -68,6 +68,26 @@ impl Card {
         load: Load,
         change: impl FnOnce(&mut Settings),
     ) -> Ran {
+        let time_ns = load.time_ns;
+        let outcome = self.outcome(what, job, load, change);
+        let (problems, wrong) = (&outcome.problems, &outcome.results.mismatches);
+        assert!(outcome.is_good(), "{what}: {problems:?} {wrong:?}");
+        let ran = Ran { outcome, time_ns };
+        for (n, lun) in ran.luns().enumerate() {
+            let left = (lun.in_flight, lun.parked, lun.admitted - lun.completed);
+            assert_eq!(left, (0, 0, 0), "{what}: LUN {n} holds commands");
+        }
+        ran
+    }
+
+    /// Runs `job`, whether or not what comes of it is right; panics when the card hangs.
+    pub fn outcome(
+        &self,
+        what: &str,
+        job: &str,
+        load: Load,
+        change: impl FnOnce(&mut Settings),
+    ) -> Outcome {
         let file = fio::parse(what, job).unwrap_or_else(|e| panic!("{e}"));
         let options = PlanOptions {
             seed: load.seed,
@@ -80,19 +100,8 @@ impl Card {
         let mut settings = Settings::new(&self.config);
         change(&mut settings);
         let card = Box::new(instance(&self.model, load.seed).unwrap());
-        let outcome = run::run(card, &self.config, plan, &settings, None, &mut |_| ())
-            .unwrap_or_else(|e| panic!("{what}, seed {}: {e}", load.seed));
-        let (problems, wrong) = (&outcome.problems, &outcome.results.mismatches);
-        assert!(outcome.is_good(), "{what}: {problems:?} {wrong:?}");
-        let ran = Ran {
-            outcome,
-            time_ns: load.time_ns,
-        };
-        for (n, lun) in ran.luns().enumerate() {
-            let left = (lun.in_flight, lun.parked, lun.admitted - lun.completed);
-            assert_eq!(left, (0, 0, 0), "{what}: LUN {n} holds commands");
-        }
-        ran
+        run::run(card, &self.config, plan, &settings, None, &mut |_| ())
+            .unwrap_or_else(|e| panic!("{what}, seed {}: {e}", load.seed))
     }
 }
 

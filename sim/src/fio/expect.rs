@@ -56,6 +56,15 @@ pub struct Token {
     since: u64,
 }
 
+/// What a read brought that it should not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrong {
+    /// The first wrong block.
+    pub first: Mismatch,
+    /// Wrong blocks.
+    pub blocks: u64,
+}
+
 /// A block that holds what it should not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
@@ -246,8 +255,18 @@ impl Shadow {
         }
     }
 
-    /// A read completed with success: is the data what it may be? The first block that is not, if any.
-    pub fn check(&mut self, token: &Token, data: &[u8]) -> Result<(), Mismatch> {
+    /// A read completed with success: is the data what it may be? Else how many blocks are not, and the first of them.
+    pub fn check(&mut self, token: &Token, data: &[u8]) -> Result<(), Wrong> {
+        let mut wrong: Option<Wrong> = None;
+        let mut found = |mismatch| match &mut wrong {
+            Some(wrong) => wrong.blocks += 1,
+            None => {
+                wrong = Some(Wrong {
+                    first: mismatch,
+                    blocks: 1,
+                });
+            }
+        };
         let now = self.tick();
         self.reads.remove(&token.since);
         let (blocks, rest) = data.as_chunks::<BLOCK>();
@@ -270,11 +289,9 @@ impl Shadow {
                         if live.iter().any(|c| c.torn) {
                             continue;
                         }
-                        return Err(self.mismatch(
-                            key,
-                            live.iter().map(|c| (c.write, c.fill)).collect(),
-                            data,
-                        ));
+                        let may = live.iter().map(|c| (c.write, c.fill)).collect();
+                        found(self.mismatch(key, may, data));
+                        continue;
                     };
                     self.saw(key, seen.write, token.since, now);
                 }
@@ -285,12 +302,12 @@ impl Shadow {
                     };
                     self.content(key, write, fill, &mut expected);
                     if expected != *data {
-                        return Err(self.mismatch(key, vec![(write, fill)], data));
+                        found(self.mismatch(key, vec![(write, fill)], data));
                     }
                 }
             }
         }
-        Ok(())
+        wrong.map_or(Ok(()), Err)
     }
 
     /// A read failed: its data is not looked at.
@@ -381,7 +398,7 @@ mod tests {
 
     fn read(shadow: &mut Shadow, lba: u64, data: &[u8]) -> Result<(), Mismatch> {
         let token = shadow.submit(Op::Read, 1, lba, (data.len() / BLOCK) as u32, 0);
-        shadow.check(&token, data)
+        shadow.check(&token, data).map_err(|wrong| wrong.first)
     }
 
     fn unwritten(lun: u32, lba: u64) -> Vec<u8> {

@@ -243,6 +243,15 @@ pub fn plan(file: &JobFile, options: &PlanOptions) -> Result<Plan, Error> {
         }
         let files = ranges(file, &draft, &capacities)?;
         let reachable: u64 = files.iter().map(|range| range.size).sum();
+        if let Some(Amount::Bytes(size)) = o.size
+            && size > reachable
+            && draft.subjob == 0
+        {
+            notes.push(format!(
+                "{}: size={size}, and the LUN holds {reachable} bytes from there on: it is cut to that",
+                section.name
+            ));
+        }
         let pass_bytes = match o.size {
             Some(Amount::Bytes(size)) => size.min(reachable),
             _ => reachable,
@@ -468,9 +477,10 @@ fn ranges(file: &JobFile, draft: &Draft, capacities: &[u64]) -> Result<Vec<FileR
         });
     }
     // Of a size that is shared, a file's part may be smaller than a block; the whole may not.
+    let reachable = files.iter().map(|file| file.size).sum();
     let total: u64 = match o.size {
-        Some(Amount::Bytes(size)) => size,
-        _ => files.iter().map(|file| file.size).sum(),
+        Some(Amount::Bytes(size)) => size.min(reachable),
+        _ => reachable,
     };
     if total < unit {
         return Err(at(

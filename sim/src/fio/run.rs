@@ -214,6 +214,8 @@ impl<'a> Engine<'a> {
             samples: Vec::new(),
         };
         let mut events = options.events.clone();
+        // Taken from the end: of two at one time the one that was given first.
+        events.reverse();
         events.sort_by_key(|event| std::cmp::Reverse(event.at_ns));
         Engine {
             plan,

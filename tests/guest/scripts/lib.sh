@@ -18,6 +18,9 @@ until_true() {
     done
 }
 
+# opened PID PATH: the process has the file open.
+opened() { ls -l /proc/$1/fd | grep -q " $2\$"; }
+
 # bdf_of VENDOR:DEVICE, as in 0x1234:0x5765: the first PCI function with these.
 bdf_of() {
     for path in /sys/bus/pci/devices/*; do

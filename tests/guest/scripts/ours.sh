@@ -9,6 +9,7 @@ ours() {
     [ -e /sys/bus/pci/drivers/vfio-pci ] || refused "modprobe vfio-pci" weir bind $bdf
     modprobe vfio-pci
     sleep 100 <$(ls /dev/$(ctrl_of $bdf)n1) & opener=$!
+    until_true 30 opened $opener /dev/$(ctrl_of $bdf)n1
     refused "is open in process $opener" weir bind $bdf
     kill $opener; wait $opener 2>/dev/null || true
     weir bind $bdf

@@ -92,7 +92,6 @@ ublk_fio() {
     for disk in $disks; do jobs="$jobs --name=$disk --filename=/dev/$disk"; done
     fio --direct=1 --verify=crc32c --verify_fatal=1 "$@" $jobs >/tmp/fio.ublk-$name 2>&1 || { cat /tmp/fio.ublk-$name; fail "fio $name"; }
 }
-opened() { ls -l /proc/$1/fd | grep -q " $2\$"; }
 sum() { dd if=$1 bs=64k count=24 iflag=direct 2>/dev/null | sha256sum; }
 
 # The function no longer answers: its memory space is disabled behind the driver's back.

@@ -52,11 +52,11 @@ impl Engine<'_> {
         }
         flight.wrong |= outcome.is_err();
         self.luns[io.lun as usize].in_flight -= 1;
-        if let Err(mismatch) = outcome {
-            self.jobs[instance].stats.mismatches += 1;
-            self.luns[io.lun as usize].stats.mismatches += 1;
+        if let Err(wrong) = outcome {
+            self.jobs[instance].stats.mismatches += wrong.blocks;
+            self.luns[io.lun as usize].stats.mismatches += wrong.blocks;
             if self.mismatches.len() < MISMATCHES_KEPT {
-                self.mismatches.push(mismatch);
+                self.mismatches.push(wrong.first);
             }
         }
         if flight.commands == 0
@@ -78,7 +78,13 @@ impl Engine<'_> {
             // fio ends a job at an I/O error, and with verify_fatal at the first wrong block.
             job.generator.abort();
         }
-        if now < job.measured_from {
+        if flight.failed {
+            // In the ramp, too: an error is never left out.
+            for stats in [&mut job.stats, &mut self.luns[io.lun as usize].stats] {
+                direction(stats, io.op).errors += 1;
+            }
+        }
+        if now < job.measured_from || flight.failed {
             return;
         }
         let bytes = u64::from(io.blocks) * BLOCK as u64;
@@ -87,16 +93,13 @@ impl Engine<'_> {
             .get_or_insert(flight.start_ns.max(job.measured_from));
         lun.last_ns = now;
         for stats in [&mut job.stats, &mut lun.stats] {
-            let direction: &mut DirectionStats = match io.op {
-                Op::Read => &mut stats.read,
-                Op::Write => &mut stats.write,
-                Op::Flush => &mut stats.flush,
-            };
-            if flight.failed {
-                direction.errors += 1;
-                continue;
-            }
-            direction.add(bytes, flight.start_ns, flight.issue_ns, now, self.origin_ns);
+            direction(stats, io.op).add(
+                bytes,
+                flight.start_ns,
+                flight.issue_ns,
+                now,
+                self.origin_ns,
+            );
             if io.op != Op::Flush {
                 stats.mark_latency(now - flight.issue_ns.min(now));
             }
@@ -186,5 +189,14 @@ impl Engine<'_> {
             mismatches: self.mismatches,
             ios_reached: self.stopped,
         }
+    }
+}
+
+/// An operation's part of the statistics.
+fn direction(stats: &mut Stats, op: Op) -> &mut DirectionStats {
+    match op {
+        Op::Read => &mut stats.read,
+        Op::Write => &mut stats.write,
+        Op::Flush => &mut stats.flush,
     }
 }
