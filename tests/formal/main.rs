@@ -10,6 +10,7 @@
 //!
 //! What is assumed is a rule that simulation asserts on the neighbour: with `WEIR_ASSERT` every assumption is an assertion.
 
+mod axi;
 mod bitmap;
 mod blocks;
 mod engine;

@@ -17,13 +17,10 @@
 //! until it is taken; the write data of a burst goes where its address went. **Latency**: 0 cycles; an answer of the gate begins
 //! the cycle after the address.
 
+use crate::axi_check::AxiCheck;
 use crate::interfaces::*;
+use crate::keeper::Keeper;
 use weir_kit::*;
-
-/// Bits that count write bursts whose data has not all left.
-const OWED_BITS: u32 = 6;
-/// Bits that count bursts in flight outside.
-const FLIGHT_BITS: u32 = 12;
 
 /// Ports of [`bus_gate`].
 #[derive(Bundle, Clone)]
@@ -77,27 +74,27 @@ pub struct BusGatePorts {
     pub idle: Sig,
 }
 
-/// Builds the block.
-pub fn bus_gate(a: &AxiParams) -> Module {
+/// Builds the block. The card has at most `most` bursts in flight in each direction, 1 to 1024.
+pub fn bus_gate(a: &AxiParams, most: u32) -> Module {
     module(
         "bus_gate",
         "Lets no request start while the card must not use the bus, and ends bursts itself then.",
         a,
-        |p: BusGatePorts| body(a, p),
+        |p: BusGatePorts| body(a, most, p),
     )
 }
 
 /// Bursts that have left and are not answered.
 #[hw]
-fn flights(begin: Sig, end: Sig) -> Sig {
-    let in_flight = reg(FLIGHT_BITS, 0);
+fn flights(most: u32, begin: Sig, end: Sig) -> Sig {
+    let in_flight = reg(clog2(u64::from(most) + 1), 0);
     when(begin & !end, || in_flight.set(in_flight + 1))
         .elsewhen(end & !begin, || in_flight.set(in_flight - 1));
-    in_flight.any()
+    in_flight
 }
 
 #[hw]
-fn body(a: &AxiParams, p: BusGatePorts) {
+fn body(a: &AxiParams, most: u32, p: BusGatePorts) {
     let closed = p.draining & !p.enable;
 
     comment(
@@ -113,9 +110,13 @@ fn body(a: &AxiParams, p: BusGatePorts) {
     let ar_waits = p.outer_ar.valid & !p.outer_ar.ready;
     ar_stands.set(ar_waits);
     let reads_out = scope("reads", || {
-        flights(p.outer_ar.fire(), p.outer_r.fire() & p.outer_r.payload.last)
+        flights(
+            most,
+            p.outer_ar.fire(),
+            p.outer_r.fire() & p.outer_r.payload.last,
+        )
     });
-    let own_read = closed & !ar_stands & !read_busy & !reads_out;
+    let own_read = closed & !ar_stands & !read_busy & reads_out.none();
     p.inner_ar
         .ready
         .set(read_leaves.mux(p.outer_ar.ready, own_read));
@@ -143,19 +144,21 @@ fn body(a: &AxiParams, p: BusGatePorts) {
     comment(
         "Writes: likewise; the data of what has begun to leave is owed outside, that of the gate's own burst is swallowed.",
     );
-    let owed = reg(OWED_BITS, 0);
+    let owed = reg(clog2(u64::from(most) + 1), 0);
     let write_busy = reg(1, 0);
     let write_end = reg(1, 0);
     let write_id = reg_nr(a.id_bits);
     let own_busy = write_busy | write_end;
     let aw_stands = reg(1, 0);
-    let write_leaves = aw_stands | (p.enable & !own_busy & !owed.all());
+    let write_leaves = aw_stands | (p.enable & !own_busy);
     p.outer_aw
         .offer(p.inner_aw.valid & write_leaves, &p.inner_aw.payload);
     let aw_waits = p.outer_aw.valid & !p.outer_aw.ready;
     aw_stands.set(aw_waits);
-    let writes_out = scope("writes", || flights(p.outer_aw.fire(), p.outer_b.fire()));
-    let own_write = closed & !aw_stands & !own_busy & owed.none() & !writes_out;
+    let writes_out = scope("writes", || {
+        flights(most, p.outer_aw.fire(), p.outer_b.fire())
+    });
+    let own_write = closed & !aw_stands & !own_busy & owed.none() & writes_out.none();
     p.inner_aw
         .ready
         .set(write_leaves.mux(p.outer_aw.ready, own_write));
@@ -204,4 +207,65 @@ fn body(a: &AxiParams, p: BusGatePorts) {
         "data_goes_where_its_address_went",
         !(write_busy & p.outer_w.valid),
     );
+    formal(|| {
+        let inner = AxiCheck {
+            master: Keeper::Them,
+            a,
+            most,
+            data_may_lead: true,
+            ar: &p.inner_ar,
+            r: &p.inner_r,
+            aw: &p.inner_aw,
+            w: &p.inner_w,
+            b: &p.inner_b,
+        };
+        let outer = AxiCheck {
+            master: Keeper::Us,
+            data_may_lead: false,
+            ar: &p.outer_ar,
+            r: &p.outer_r,
+            aw: &p.outer_aw,
+            w: &p.outer_w,
+            b: &p.outer_b,
+            ..inner
+        };
+        let inside = scope("inner", || inner.rules());
+        let outside = scope("outer", || outer.rules());
+        let stands = |x: Sig| x.zext(clog2(u64::from(most) + 1));
+        assert(
+            "it_knows_what_is_outside",
+            (outside.reads - stands(ar_stands)).eq(reads_out)
+                & (outside.writes - stands(aw_stands)).eq(writes_out)
+                & outside.owed.eq(owed),
+        );
+        assert(
+            "nothing_is_outside_that_is_not_inside",
+            outside.reads.le(inside.reads) & outside.writes.le(inside.writes),
+        );
+        let stayed = |s: &Stream<AxiAr>| past_valid() & past(s.stalled());
+        assert(
+            "no_read_begins_without_bus_mastering",
+            p.enable | !p.outer_ar.valid | stayed(&p.outer_ar),
+        );
+        assert(
+            "no_write_begins_without_bus_mastering",
+            p.enable | !p.outer_aw.valid | stayed(&p.outer_aw),
+        );
+        cover(
+            "an_address_stays_while_not_enabled",
+            !p.enable & p.outer_aw.fire(),
+        );
+        cover("an_own_read_after_one_outside", {
+            let was_outside = reg(1, 0);
+            when(p.outer_r.fire() & p.outer_r.payload.last, || {
+                was_outside.set(1)
+            });
+            was_outside & read_busy & p.inner_r.fire() & p.inner_r.payload.last
+        });
+        cover("an_own_write_ends", write_end & p.inner_b.fire());
+        cover(
+            "both_directions_full",
+            reads_out.eq(most) & writes_out.eq(most),
+        );
+    });
 }

@@ -224,7 +224,7 @@ pub fn card(c: &CardConfig) -> Module {
         irq: irq(c),
         admin: admin(c),
         host_port: host_port(c),
-        bus_gate: bus_gate(&c.host_id_map().outer()),
+        bus_gate: bus_gate(&c.host_id_map().outer(), c.host_max_outstanding),
         host_id_map: axi_id_map(&c.host_id_map()),
         media_id_map: axi_id_map(&c.media_id_map()),
     };

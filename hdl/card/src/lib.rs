@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod axi_check;
 pub mod axi_id_map;
 pub mod axi_lite;
 pub mod bar0;
