@@ -2,6 +2,8 @@
 
 use crate::sby::{Mode, Proof};
 use weir_card::config::CardConfig;
+use weir_card::ctrl::ctrl;
+use weir_card::decode::decode;
 use weir_card::dma::pick::pick;
 use weir_card::irq::irq;
 use weir_card::sq_fetch::sq_fetch;
@@ -54,4 +56,78 @@ fn sq_fetch_asks_for_no_more_than_it_may() {
     proof
         .mutant("room", "(3'd4 - held)", "3'd7")
         .fails(DEPTH, &["a_queue_holds_at_most_its_entries"]);
+}
+
+/// Ready, reset, function level reset and shutdown, as the host and the other blocks see them.
+#[test]
+fn ctrl_drains_clears_and_is_ready() {
+    let proof = Proof::of("ctrl", &ctrl(&small()));
+    proof.holds(Mode::Reachable);
+    proof.holds(Mode::Cover(14));
+    for (name, old, new, broken) in [
+        (
+            "quiet",
+            "STATE_DRAIN: if (quiet) state",
+            "STATE_DRAIN: state",
+            &["clear_only_when_quiet"][..],
+        ),
+        (
+            "flr",
+            "wire want_on = cc_en & ~flr & ~flr_pending;",
+            "wire want_on = cc_en;",
+            &["disabled_is_drained", "queues_are_set_up_once"],
+        ),
+        (
+            "shutdown",
+            "end else if (executing_none) begin",
+            "end else if (shutdown != 2'd0) begin",
+            &["shut_down_means_none_executes"],
+        ),
+        (
+            "sweep",
+            "assign discard = ~n2 & ~start & ~off;",
+            "assign discard = ~n2 & ~start & ~off & (state != STATE_SWEEP);",
+            &["cleared_is_swept", "is_ready_in_time"],
+        ),
+    ] {
+        let mutant = proof.mutant(name, old, new);
+        mutant.fails(Mode::Bounded(14), broken);
+    }
+}
+
+/// Each entry leaves once, in order, to admin, to its LUN or with its status.
+#[test]
+fn decode_loses_no_entry() {
+    let proof = Proof::of("decode", &decode(&small()));
+    proof.holds(Mode::Reachable);
+    proof.holds(Mode::Cover(10));
+    for (name, old, new, broken) in [
+        (
+            "lost",
+            "if (send_free) send_valid <= look_valid;",
+            "if (send_free) send_valid <= look_valid & ~entry_valid;",
+            &["empty_is_empty", "row_is_written_once"][..],
+        ),
+        (
+            "over",
+            "wire send_free = ~send_valid | send_ready;",
+            "wire send_free = 1'd1;",
+            &["empty_is_empty", "row_is_written", "park_stable"],
+        ),
+        (
+            "row",
+            "assign cmd_write_valid = send & ",
+            "assign cmd_write_valid = send & entry_valid & ",
+            &["row_is_written"],
+        ),
+        (
+            "way",
+            "send_to <= (look_sq == 2'd0) ?",
+            "send_to <= (look_sq != 2'd1) ?",
+            &["goes_to"],
+        ),
+    ] {
+        let mutant = proof.mutant(name, old, new);
+        mutant.fails(Mode::Bounded(8), broken);
+    }
 }

@@ -210,7 +210,7 @@ impl Proof {
             Some(2) => {
                 let failed = [
                     named("Assert failed in proof: "),
-                    named("Unreached cover statement at "),
+                    named("Unreached cover statement at proof: "),
                 ]
                 .concat();
                 Outcome::Fail(failed)

@@ -14,7 +14,7 @@
 //! are the tables cleared and RDY lowered. `flr` is the same path; it also resets the registers (`registers_clear`).
 //!
 //! **Invariants**: RDY is high only in `On` and `Drain`; `clear` is given only while `quiet`; `discard` holds from the
-//! loss of EN until the sweep has ended.
+//! loss of EN until the sweep has ended. All are proven (`check`, docs/proofs.md).
 //!
 //! **Latency**: from `clearing` low and EN high to RDY 2 cycles; from `quiet` to RDY low the sweep of the longest table
 //! (slots / bitmap word) cycles.
@@ -220,7 +220,80 @@ fn body(c: &CardConfig, p: CtrlPorts) {
     let shutdown_still = mux_state(&p, state, shutdown);
     p.idle.set(still & shutdown_still & !p.flr);
 
-    assert("clear_only_when_quiet", !state.is(State::Clear) | p.quiet);
+    check(&p);
+}
+
+/// What the host and the other blocks see of a reset, from the ports alone.
+#[hw]
+fn check(p: &CtrlPorts) {
+    formal(|| {
+        let lives = past_valid();
+        let was = |x: Sig| lives & past(x);
+        let fell = |x: Sig| lives & !x & past(x);
+        let (rdy, start) = (p.csts_rdy, p.sq_set.valid);
+        let count = |more: Sig| {
+            let cycles = reg(2, 0);
+            when(!more, || cycles.set(0)).elsewhen(!cycles.all(), || cycles.set(cycles + 1));
+            cycles
+        };
+
+        comment("a life: from the admin queues to the clear");
+        let in_life = reg(1, 0);
+        when(start, || in_life.set(1)).elsewhen(p.clear, || in_life.set(0));
+        let flr_asked = reg(1, 0);
+        let lived = reg(1, 0);
+        when(in_life & p.clear, || lived.set(1));
+        when(p.flr, || flr_asked.set(1)).elsewhen(p.clear, || flr_asked.set(0));
+        assert("admin_queues_come_together", start.eq(p.cq_set.valid));
+        assert(
+            "queues_are_set_up_once",
+            !start | !(in_life | p.discard | flr_asked),
+        );
+        assert("ready_is_in_a_life", !rdy | in_life);
+        let ready_for =
+            count(p.cc_en & p.cc_supported & !p.flr & !flr_asked & !p.csts_cfs & !p.discard & !rdy);
+        assert("is_ready_in_time", ready_for.le(2));
+
+        comment("what is quiet while everything drains stays so until the clear");
+        let drained = was(p.discard & p.quiet);
+        assume("quiet_stays_in_a_drain", !(drained & p.discard) | p.quiet);
+        assert("clear_only_when_quiet", !p.clear | p.quiet);
+        assert("ready_ends_with_a_clear", !fell(rdy) | p.clear);
+        let off_for = count(rdy & (!p.cc_en | flr_asked) & p.quiet);
+        assert("is_off_in_time", off_for.le(2));
+        let lost = was(rdy & (!p.cc_en | p.flr));
+        assert("disabled_is_drained", !lost | p.discard);
+        assert(
+            "discard_ends_with_the_sweep",
+            !fell(p.discard) | !past(p.clearing),
+        );
+        assert("cleared_is_swept", !was(p.clear) | p.discard);
+        assert(
+            "registers_go_with_an_flr",
+            p.registers_clear.eq(p.clear & flr_asked),
+        );
+
+        comment("shutdown is done once nothing executes");
+        let none_left = reg(1, 0);
+        let shutting = rdy & p.cc_shn.any();
+        when(shutting & p.executing_none, || none_left.set(1))
+            .elsewhen(!shutting, || none_left.set(0));
+        assert(
+            "shut_down_means_none_executes",
+            p.csts_shst.ne(2) | none_left,
+        );
+        assert("shuts_down_when_told", p.csts_shst.none() | was(shutting));
+
+        cover("again_ready", rdy & lived);
+        cover(
+            "disabled_under_load",
+            rdy & p.discard & !p.quiet & !flr_asked,
+        );
+        cover("flr_under_load", rdy & flr_asked & !p.quiet);
+        cover("flr_while_off", p.registers_clear & !in_life);
+        cover("refused", p.csts_cfs & !in_life);
+        cover("shut_down", p.csts_shst.eq(2) & was(p.csts_shst.eq(1)));
+    });
 }
 
 #[hw]

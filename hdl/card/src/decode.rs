@@ -267,4 +267,82 @@ fn body(c: &CardConfig, p: DecodePorts) {
     p.idle.set(
         (!look_valid | !send_free) & (!send_valid | !send_ready) & !(p.entry.valid & look_free),
     );
+    check(c, &p);
+}
+
+/// Each entry leaves exactly once, in its turn, as what it is: from the ports alone. One entry is watched, any.
+#[hw]
+fn check(c: &CardConfig, p: &DecodePorts) {
+    formal(|| {
+        let to_admin = p.admin_valid & p.admin_ready;
+        let leaves = to_admin | p.park.fire() | p.reject.fire();
+        let inside = reg(2, 0);
+        inside.set(inside + p.entry.fire().zext(2) - leaves.zext(2));
+        assert("holds_two_at_most", inside.le(2));
+        assert("empty_is_empty", p.empty.eq(inside.none()));
+        let ways = p.admin_valid.zext(2) + p.park.valid.zext(2) + p.reject.valid.zext(2);
+        assert("goes_one_way", ways.le(1));
+        assert("holds_what_goes", ways.none() | inside.any());
+        p.park.assert_stable("park_stable");
+        p.reject.assert_stable("reject_stable");
+
+        comment("the watched entry: what it was, and how many are ahead of it");
+        let watched = reg(1, 0);
+        let ahead = reg(2, 0);
+        let slot = reg_nr(c.slot_bits());
+        let sq = reg_nr(c.queue_bits());
+        let (cid, nsid) = (reg_nr(16), reg_nr(32));
+        let goes = watched & ahead.none() & leaves;
+        let watch = anyseq(1) & p.entry.fire() & (!watched | goes);
+        when(leaves, || ahead.set(ahead - 1));
+        when(goes, || watched.set(0));
+        when(watch, || {
+            let entry = &p.entry.payload;
+            watched.set(1);
+            ahead.set(inside - leaves.zext(2));
+            slot.set(entry.slot);
+            sq.set(entry.sq);
+            cid.set(entry.data.bits(16, 16));
+            nsid.set(entry.data.bits(32, 32));
+        });
+        let (park, reject) = (&p.park.payload, &p.reject.payload);
+        let park_is = park.slot.eq(slot) & park.sq.eq(sq) & park.cid.eq(cid);
+        let lun_is = park.lun.eq((nsid - 1).trunc(c.lun_bits())) & nsid.any();
+        let reject_is = reject.slot.eq(slot) & reject.sq.eq(sq) & reject.cid.eq(cid);
+        let admin_is = p.admin_data.bits(16, 16).eq(cid) & p.admin_data.bits(32, 32).eq(nsid);
+        assert(
+            "goes_to_admin",
+            !(goes & p.admin_valid) | (sq.none() & admin_is),
+        );
+        assert(
+            "goes_to_its_lun",
+            !(goes & p.park.valid) | (sq.any() & park_is & lun_is),
+        );
+        let refused = reject_is & reject.status.any();
+        assert(
+            "goes_with_a_status",
+            !(goes & p.reject.valid) | (sq.any() & refused),
+        );
+
+        comment("a parked command's row of the command RAM is written before, and once");
+        let written = reg(1, 0);
+        let (written_slot, written_blocks) = (reg_nr(c.slot_bits()), reg_nr(BLOCKS_BITS));
+        when(p.park.fire(), || written.set(0));
+        when(p.cmd_write.valid, || {
+            written.set(1);
+            written_slot.set(p.cmd_write.slot);
+            written_blocks.set(p.cmd_write.info.blocks);
+        });
+        assert(
+            "row_is_written_once",
+            !p.cmd_write.valid | !written | p.park.fire(),
+        );
+        let row_is = written & written_slot.eq(park.slot);
+        let length_is = park.blocks.none() | park.blocks.eq(written_blocks);
+        assert("row_is_written", !p.park.valid | (row_is & length_is));
+
+        cover("goes_to_admin", goes & p.admin_valid & inside.eq(2));
+        cover("goes_to_its_lun", goes & p.park.valid & inside.eq(2));
+        cover("goes_with_a_status", goes & p.reject.valid & inside.eq(2));
+    });
 }
