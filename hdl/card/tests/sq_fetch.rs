@@ -58,6 +58,9 @@ enum Bad {
 
 /// A burst that the host still answers.
 struct Burst {
+    sq: usize,
+    /// The entry behind its last.
+    end: u64,
     id: u64,
     beats: VecDeque<Vec<u64>>,
     error: bool,
@@ -111,7 +114,13 @@ impl World {
             "queue {sq} holds too many"
         );
         let error = self.errors && self.r.random_range(0..50) == 0;
-        self.bursts.push(Burst { id, beats, error });
+        self.bursts.push(Burst {
+            sq,
+            end: ring.asked,
+            id,
+            beats,
+            error,
+        });
     }
 }
 
@@ -321,13 +330,18 @@ fn run(c: &CardConfig, seed: u64, cycles: u64, errors: bool) {
         if b.is("ar_valid") && ar_ready {
             w.address(b.get("ar_id"), b.get("ar_addr"), b.get("ar_len"));
         }
-        // The head that the host would be told: behind what has been asked for, not behind what was handed out.
+        // The head that the host would be told: not behind what was handed out, and never past what has arrived.
         let ring = &w.rings[ask];
         if ring.exists && !setting && !errors && !discarding {
             let (head, in_ring) = (b.get("head"), |n: u64| n % ring.size);
+            let on_the_way = w.bursts.iter().filter(|burst| burst.sq == ask);
+            let beats = 512 / w.c.data_bits as usize;
+            let whole = |burst: &Burst| burst.end - burst.beats.len().div_ceil(beats) as u64;
+            let arrived = on_the_way.map(whole).min().unwrap_or(ring.asked);
             assert!(
-                (ring.out..=ring.asked).any(|n| in_ring(n) == head),
-                "queue {ask}: head {head}, cycle {at}"
+                (ring.out..=arrived).any(|n| in_ring(n) == head),
+                "queue {ask}: head {head}, out {}, arrived {arrived}, cycle {at}",
+                ring.out
             );
         }
         if b.is("entry_valid") && entry_ready {
