@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-const EXAMPLES: [&str; 4] = ["regs", "identify", "io", "perf"];
+const EXAMPLES: [&str; 6] = ["regs", "identify", "io", "perf", "verify", "counted"];
 
 /// All of them; `dir` is for what is made on the way.
 pub fn build(dir: &Path) -> Vec<PathBuf> {

@@ -10,7 +10,7 @@ pub struct Row {
     /// What is counted.
     pub run: String,
     pub after: String,
-    /// Which part of the run: `perf bare` has three, told apart by how many I/Os each doorbell publishes.
+    /// Which part of the run: `counted bare` has three, told apart by how many I/Os each doorbell publishes.
     pub batch: Option<u64>,
     /// Counted with the row before, by another batch.
     pub same_run: bool,
@@ -46,7 +46,7 @@ pub fn nvme(bdf: &str, ios: u64, lun_depth: Option<u16>) -> Vec<Row> {
                 1 => "ours, bare loop, depth 1".to_owned(),
                 _ => format!("ours, bare loop, {batch} a doorbell"),
             },
-            format!("quietly perf ${bdf} bare --ios {ios}"),
+            format!("quietly counted ${bdf} bare --ios {ios}"),
         );
         row.prepare = format!("take ${bdf}");
         row.batch = Some(batch);
@@ -56,14 +56,14 @@ pub fn nvme(bdf: &str, ios: u64, lun_depth: Option<u16>) -> Vec<Row> {
     for (depth, batch) in [(1, 1), (32, 8)] {
         rows.push(Row::new(
             format!("ours, perf, depth {depth}, {batch} a doorbell"),
-            format!("quietly perf ${bdf} --depth {depth} --batch {batch} --ios {ios}"),
+            format!("quietly counted ${bdf} --depth {depth} --batch {batch} --ios {ios}"),
         ));
     }
     if let Some(depth) = lun_depth {
         rows.push(Row::new(
             format!("ours, LUN depth {depth} on the card, perf, depth 32, 8 a doorbell"),
             format!(
-                "quietly perf ${bdf} --depth 32 --batch 8 --luns 0 --lun-depth {depth} --ios {ios}"
+                "quietly counted ${bdf} --depth 32 --batch 8 --luns 0 --lun-depth {depth} --ios {ios}"
             ),
         ));
     }

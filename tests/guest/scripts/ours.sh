@@ -27,9 +27,10 @@ ours() {
     regs $bdf --reset >/tmp/regs; has /tmp/regs 'RDY false'
     identify $bdf
     step "our driver on $bdf: read and write verify on all LUNs, threads, polling and interrupts, reset"
-    io $bdf --threads 2 --ios 128
+    io $bdf --ios 8
+    verify $bdf --threads 2 --ios 128
     # Long enough to be met: the card is a simulation, QEMU's nvme is not.
-    io $bdf --threads 1 --ios $(is_card $bdf && echo 200 || echo 2000) >/tmp/busy & busy=$!
+    verify $bdf --threads 1 --ios $(is_card $bdf && echo 200 || echo 2000) >/tmp/busy & busy=$!
     until_true 30 opened_group $bdf
     refused "is open in process" weir lun list --device $bdf
     refused "is open in process" weir unbind $bdf
