@@ -9,20 +9,19 @@
 //! Without valgrind the loop is only run, and the bench says how to get it.
 #![allow(unsafe_code)]
 
+#[path = "../examples/common/bare.rs"]
+mod bare;
 #[path = "callgrind.rs"]
 mod callgrind;
 #[path = "../tests/mock/mod.rs"]
 mod mock;
 
+use bare::Reads;
 use mock::{MockMemory, MockPci};
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::mem::ManuallyDrop;
-use weir_driver::nvme::Status;
 use weir_driver::nvme::registers::{BAR0_SIZE, offset};
-use weir_driver::{
-    AllocError, Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig, Reaped,
-};
+use weir_driver::{AllocError, Buffer, Controller, Options, Pci, Queue, QueueConfig};
 
 /// No register write is pending.
 const NOTHING: u32 = u32::MAX;
@@ -103,8 +102,7 @@ struct Rig {
     pci: BenchPci,
     queue: Queue<BenchPci>,
     buffers: Vec<Buffer<MockMemory>>,
-    luns: u32,
-    blocks: u32,
+    reads: Reads,
 }
 
 /// What is not counted.
@@ -114,71 +112,20 @@ extern "C" fn weir_device(pci: &BenchPci) {
     pci.turn();
 }
 
-/// One read at a time.
+/// What is counted: rounds of a read into each buffer.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn weir_host_one(rig: &mut Rig, rounds: u64) {
-    let Some(mut buffer) = rig.buffers.pop() else {
-        return;
+extern "C" fn weir_host_reads(rig: &mut Rig, rounds: u64) {
+    let mut buffers = std::mem::take(&mut rig.buffers);
+    let device = || weir_device(&rig.pci);
+    let done = if buffers.len() == 1
+        && let Some(buffer) = buffers.pop()
+    {
+        bare::one(&mut rig.queue, buffer, rig.reads, rounds, device).map(|buffer| vec![buffer])
+    } else {
+        bare::rounds(&mut rig.queue, buffers, rig.reads, rounds, device)
     };
-    let (blocks, mut slba) = (rig.blocks, 0);
-    for _ in 0..rounds {
-        if let Err(rejected) = rig.queue.read(0, buffer, slba, blocks, slba) {
-            fail(&rejected.reason);
-        }
-        rig.queue.ring();
-        slba = (slba + u64::from(blocks)) & 4095;
-        weir_device(&rig.pci);
-        buffer = match rig.queue.poll_one() {
-            Ok(Some(Completed {
-                status: Status::SUCCESS,
-                buffer: Some(buffer),
-                ..
-            })) => buffer,
-            other => fail(&other),
-        };
-    }
-    rig.buffers.push(buffer);
-}
-
-/// `depth` reads under one doorbell, then their completions.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn weir_host_batches(rig: &mut Rig, rounds: u64, depth: u32) {
-    let (blocks, mut slba) = (rig.blocks, 0);
-    // Not dropped, but leaked when this panics: so that it may be in registers.
-    let mut buffers = ManuallyDrop::new(std::mem::take(&mut rig.buffers));
-    for _ in 0..rounds {
-        let put = rig.queue.submit_all(0, Op::Read, blocks, &mut buffers, || {
-            let at = slba;
-            slba = (slba + u64::from(blocks)) & 4095;
-            (at, at)
-        });
-        if let Err(refused) = put {
-            fail(&refused);
-        }
-        rig.queue.ring();
-        weir_device(&rig.pci);
-        let reaped = rig.queue.reap(depth, |done| {
-            // There is room, since it is never more than there were: so the code has no growing and no panic in it. A
-            // buffer lost would be missed in the next round.
-            match done.buffer {
-                Some(buffer) if buffers.len() < buffers.capacity() => buffers.push(buffer),
-                other => std::mem::forget(other),
-            }
-        });
-        match reaped {
-            Ok(Reaped { count, other: None }) if count == depth => {}
-            reaped => fail(&reaped.map(|reaped| reaped.count)),
-        }
-    }
-    rig.buffers = ManuallyDrop::into_inner(buffers);
-}
-
-#[cold]
-#[inline(never)]
-fn fail(what: &dyn std::fmt::Debug) -> ! {
-    panic!("the model's device does not do that: {what:?}");
+    rig.buffers = done.expect("the model's device reads");
 }
 
 /// Runs `rounds` rounds of `depth` reads.
@@ -187,7 +134,10 @@ fn run(depth: u32, rounds: u64) {
     let mut controller = Controller::new(pci.clone(), Options::default()).expect("bring-up");
     pci.model.device().latency = 1;
     let mut queue = controller
-        .create_queue(&QueueConfig::default())
+        .create_queue(&QueueConfig {
+            entries: 128,
+            ..QueueConfig::default()
+        })
         .expect("queue");
     for lun in controller.luns() {
         queue.open(lun).expect("open");
@@ -197,14 +147,9 @@ fn run(depth: u32, rounds: u64) {
         pci,
         queue,
         buffers: Buffer::pieces(memory, 4096),
-        luns: 4,
-        blocks: 8,
+        reads: Reads::new(0, 8, 4096),
     };
-    match depth {
-        1 => weir_host_one(black_box(&mut rig), rounds),
-        _ => weir_host_batches(black_box(&mut rig), rounds, depth),
-    }
-    black_box(rig.luns);
+    weir_host_reads(black_box(&mut rig), rounds);
     controller.delete_queue(rig.queue, |_| ()).expect("delete");
 }
 
@@ -242,7 +187,7 @@ fn step(symbols: &addr2line::Loader, address: u64) -> String {
             let file = file.rsplit('/').next().unwrap_or(file);
             return format!("{} ({file})", short(&function));
         }
-        if file.contains("hot_path.rs") {
+        if file.contains("hot_path.rs") || file.contains("bare.rs") {
             name = short(&function);
             break;
         }

@@ -4,14 +4,15 @@
 //! 1, then batches of 4, then of 32, all in flight before the first is reaped, blocks in order, no clock read between
 //! the first I/O and the last. `--lun-depth` sets how many commands each LUN may execute at once; only a Weir card has that.
 
+#[path = "common/bare.rs"]
+mod bare;
 mod common;
 
+use bare::Reads;
 use common::{Args, Failure, fail};
-use std::mem::ManuallyDrop;
 use std::time::Instant;
 use weir_driver::backend::Device;
-use weir_driver::nvme::Status;
-use weir_driver::{Admin, Buffer, Completed, Controller, Op, Options, Pci, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Controller, Options, Pci, Queue, QueueConfig};
 
 const USAGE: &str = "counted DEVICE [bare] [--depth N] [--batch N] [--ios N] [--bytes N] [--luns 0,1,..] [--lun-depth N]";
 
@@ -73,7 +74,7 @@ fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
     if job.luns.is_empty() {
         job.luns = controller.luns().iter().map(|lun| lun.index).collect();
     }
-    let mut places = Vec::new();
+    let (mut places, mut first) = (Vec::new(), None);
     for &lun in &job.luns {
         if job.lun_depth > 0 {
             controller.set_depth(lun, job.lun_depth)?;
@@ -81,6 +82,7 @@ fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
         let lun = controller.lun(lun)?;
         queue.open(lun)?;
         let blocks = (job.bytes >> lun.block_shift).max(1) as u64;
+        first.get_or_insert(Reads::new(lun.index, blocks as u32, lun.blocks));
         places.push((lun.index, blocks as u32, (lun.blocks / blocks).max(1)));
     }
     for &(depth, batch) in &job.runs {
@@ -90,8 +92,8 @@ fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
             job.bytes, job.luns
         );
         let start = Instant::now();
-        let (ios, errors) = match (job.bare, places.first()) {
-            (true, Some(&place)) => bare(&mut queue, buffers, place, job.ios)?,
+        let (ios, errors) = match first {
+            Some(reads) if job.bare => (bare(&mut queue, buffers, reads, job.ios)?, 0),
             _ => random(&mut queue, buffers, &places, batch, job.ios)?,
         };
         let seconds = start.elapsed().as_secs_f64();
@@ -108,69 +110,26 @@ fn perf<P: Pci>(pci: P, mut job: Job) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Submits all buffers, rings once, reaps all, and again; ends with the first batch that makes up `ios`. Returns I/Os and
-/// errors.
+/// The bare loop, until `ios` were read; gives how many were.
 fn bare<P: Pci>(
     queue: &mut Queue<P>,
-    mut free: Vec<Buffer<P::Memory>>,
-    (lun, blocks, places): Place,
+    mut buffers: Vec<Buffer<P::Memory>>,
+    reads: Reads,
     ios: u64,
-) -> Result<(u64, u64), Failure> {
-    let end = places * u64::from(blocks);
-    let (mut done, mut slba) = (0, 0);
-    let mut next = || {
-        let at = slba;
-        slba = if at + u64::from(blocks) < end {
-            at + u64::from(blocks)
-        } else {
-            0
-        };
-        (at, 0)
+) -> Result<u64, Failure> {
+    let depth = buffers.len() as u64;
+    let rounds = ios.div_ceil(depth);
+    let done = match (buffers.len(), buffers.pop()) {
+        (1, Some(buffer)) => bare::one(queue, buffer, reads, rounds, || {}).map(drop),
+        (_, last) => {
+            buffers.extend(last);
+            bare::rounds(queue, buffers, reads, rounds, || {}).map(drop)
+        }
     };
-    if free.len() == 1
-        && let Some(mut buffer) = free.pop()
-    {
-        for _ in 0..ios {
-            queue
-                .read(lun, buffer, next().0, blocks, 0)
-                .map_err(|rejected| rejected.reason)?;
-            queue.ring();
-            buffer = loop {
-                match queue.poll_one()? {
-                    None => {}
-                    Some(Completed {
-                        status: Status::SUCCESS,
-                        buffer: Some(buffer),
-                        ..
-                    }) => break buffer,
-                    Some(_) => return fail("a read failed"),
-                }
-            };
-        }
-        return Ok((ios, 0));
+    match done {
+        Ok(()) => Ok(rounds * depth),
+        Err(error) => fail(error.to_string()),
     }
-    // Not dropped, but leaked when this fails: so that it may be in registers.
-    let mut free = ManuallyDrop::new(free);
-    while done < ios {
-        let batch = free.len() as u32;
-        let mut left = batch;
-        queue.submit_all(lun, Op::Read, blocks, &mut free, &mut next)?;
-        queue.ring();
-        while left > 0 {
-            let reaped = queue.reap(left, |io| match io.buffer {
-                // There is always room: so the code has no growing and no panic in it.
-                Some(buffer) if free.len() < free.capacity() => free.push(buffer),
-                other => std::mem::forget(other),
-            })?;
-            if reaped.other.is_some() {
-                return fail("a read failed");
-            }
-            left -= reaped.count;
-        }
-        done += u64::from(batch);
-    }
-    drop(ManuallyDrop::into_inner(free));
-    Ok((done, 0))
 }
 
 /// Keeps the buffers in flight, at random places of the LUNs in turn, `batch` a doorbell. Returns I/Os and errors.

@@ -118,7 +118,7 @@ impl<P: Pci> Queue<P> {
     }
 
     /// Reads `blocks` blocks of `lun` from `slba` on into `buffer`.
-    #[inline]
+    #[inline(always)]
     pub fn read(
         &mut self,
         lun: u32,
@@ -131,7 +131,7 @@ impl<P: Pci> Queue<P> {
     }
 
     /// Writes `blocks` blocks from `buffer` to `lun` from `slba` on.
-    #[inline]
+    #[inline(always)]
     pub fn write(
         &mut self,
         lun: u32,
@@ -166,7 +166,7 @@ impl<P: Pci> Queue<P> {
     }
 
     /// A read or write by the short way, when it can go there: see [`Sq::start`].
-    #[inline]
+    #[inline(always)]
     fn transfer(
         &mut self,
         lun: u32,
@@ -214,11 +214,13 @@ impl<P: Pci> Queue<P> {
         loop {
             if op != Op::Flush {
                 self.first.start_all((lun, op, blocks), buffers, &mut each);
+                if !buffers.is_empty() && self.first.refill() {
+                    continue;
+                }
             }
             let Some(buffer) = buffers.pop() else {
                 return Ok(());
             };
-            // The ring has gone around, or it must take the long way.
             let (slba, user) = each();
             if let Err(rejected) = self.long_way(lun, op, buffer, slba, blocks, user) {
                 if let Some(buffer) = rejected.buffer
@@ -355,12 +357,16 @@ impl<P: Pci> Queue<P> {
     ) -> Result<usize, QueueError> {
         let mut total = 0;
         loop {
-            let (count, look) = self.pass(u32::MAX, &mut done)?;
+            let (count, at_limit) = self.pass(u32::MAX, &mut done)?;
             total += count;
-            match look {
-                Some(look) if look.is_new() => done(self.unusual(look)?),
-                _ => break,
+            if at_limit {
+                continue;
             }
+            let look = self.cq.look();
+            if !look.is_new() {
+                break;
+            }
+            done(self.unusual(look)?);
             total += 1;
         }
         if let Some(error) = self.failed {
@@ -370,73 +376,80 @@ impl<P: Pci> Queue<P> {
         Ok(total as usize)
     }
 
-    /// Hands up to `most` commands of the first submission queue that have succeeded to `done`; ends at a completion of
-    /// another kind, which it returns. So the code that `done` makes has no case but success.
+    /// Hands up to `most` commands of the first submission queue that have succeeded to `done`; ends where the completion
+    /// queue goes around, or at a completion of another kind, which it returns. So the code that `done` makes has no case
+    /// but success.
     #[inline]
     pub fn reap(
         &mut self,
         most: u32,
         done: impl FnMut(Completed<P::Memory>),
     ) -> Result<Reaped<P::Memory>, QueueError> {
-        let (count, look) = self.pass(most, done)?;
+        let (count, at_limit) = if most > 0 {
+            self.pass(most, done)?
+        } else {
+            (0, true)
+        };
         self.cq.acknowledge(&self.pci, count);
-        let other = match look {
-            Some(look) if count == 0 || look.is_new() => self.poll_unusual(look)?,
-            _ => None,
+        let other = if at_limit {
+            None
+        } else {
+            self.poll_unusual(self.cq.look())?
         };
         Ok(Reaped { count, other })
     }
 
-    /// What [`reap`](Queue::reap) does, less the device's being told; the completion that it ends at may be an old one.
+    /// What [`reap`](Queue::reap) does, `most` not 0, less the device's being told: how many there were, and whether it ended
+    /// for their number, or the ring's end.
     #[inline]
     fn pass(
         &mut self,
         most: u32,
         mut done: impl FnMut(Completed<P::Memory>),
-    ) -> Result<(u32, Option<Look>), QueueError> {
+    ) -> Result<(u32, bool), QueueError> {
         let reaping = Reaping { queue: self };
         let queue = &mut *reaping.queue;
         let mut slots = queue.first.table.taker();
         let mut rows = queue.first.rows.giver();
         let mut sweep = queue.cq.sweep(most);
-        let look = loop {
-            let look = sweep.look();
-            let Some((user, about, buffer)) = slots.take(look.tag()) else {
-                break Some(look);
-            };
+        while let Some(found) = slots.find(sweep.look().tag()) {
+            let (user, about, buffer) = found.take();
             rows.give(about);
-            let at_limit = sweep.advance();
+            sweep.advance();
             done(success(user, about, buffer));
-            if at_limit && !sweep.go_on() {
-                break None;
+            if sweep.at_limit() {
+                break;
             }
-        };
-        let (count, head) = sweep.end();
-        rows.end(count);
-        std::mem::forget(reaping);
-        if count > 0 && !self.first.ring.note_head(head.into()) {
-            return Err(self.fail_head(0, head));
         }
-        Ok((count, look))
+        let at_limit = sweep.at_limit();
+        let count = sweep.count();
+        if count > 0 {
+            let head = sweep.end();
+            rows.end(count);
+            if !queue.first.ring.note_head(head.into()) {
+                std::mem::forget(reaping);
+                return Err(self.fail_head(0, head));
+            }
+        }
+        std::mem::forget(reaping);
+        Ok((count, at_limit))
     }
 
     /// As [`poll`](Queue::poll), but for one command at most.
-    #[inline]
+    #[inline(always)]
     pub fn poll_one(&mut self) -> Result<Option<Completed<P::Memory>>, QueueError> {
-        let look = self.cq.look();
-        let Some((user, about, buffer)) = self.first.table.taker().take(look.tag()) else {
-            return self.poll_unusual(look);
-        };
-        let head = self.cq.sq_head();
-        self.first.rows.release(about);
-        self.cq.advance();
-        if self.first.ring.note_head(head.into()) {
+        let at = self.cq.at();
+        let first = &mut self.first;
+        if let Some(found) = first.table.taker().find(at.look().tag())
+            && first.ring.note_head(at.sq_head().into())
+        {
+            self.cq.go_past(at);
             self.cq.acknowledge(&self.pci, 1);
-        } else {
-            // It stops the queue; what completed with it has completed all the same.
-            self.fail_head(0, head);
+            let (user, about, buffer) = found.take();
+            first.rows.release(about);
+            return Ok(Some(success(user, about, buffer)));
         }
-        Ok(Some(success(user, about, buffer)))
+        self.poll_unusual(self.cq.look())
     }
 
     /// Goes past the completions that were read when `done` panicked: their commands are not in flight any more.
@@ -478,7 +491,7 @@ impl<P: Pci> Queue<P> {
             return Err(error);
         }
         let (cqid, entry, sqid, cid) = (self.cqid, self.cq.head(), look.sqid(), look.cid());
-        let (index, head) = (sqid.wrapping_sub(self.sqid), self.cq.sq_head());
+        let (index, head) = (sqid.wrapping_sub(self.sqid), self.cq.at().sq_head());
         let Some(sq) = self.sq_mut(index.into()) else {
             return Err(self.fail(QueueError::UnknownQueue {
                 cqid,

@@ -161,6 +161,7 @@ pub struct Reaped<M> {
 /// The device broke the protocol on this queue. The queue stops: it takes no more commands and reports no more
 /// completions until the controller is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[repr(align(8))]
 pub enum QueueError {
     /// The controller is down: its last reset failed.
     #[error("the controller is down: its last reset failed")]

@@ -76,10 +76,8 @@ impl Tail {
 
 /// The submission ring: the driver writes entries at the tail. The caller bounds what is in the ring.
 pub(crate) struct SqRing<M> {
-    /// Always inside the ring.
+    /// Inside the ring, or at its end: then it must [go around](SqRing::go_around) before an entry is written.
     tail: Tail,
-    /// One past the last entry.
-    end: Place,
     /// How often the tail went around, modulo 2^32.
     laps: u32,
     /// The tail the device was last told.
@@ -107,7 +105,6 @@ impl<M: Memory> SqRing<M> {
                 base: memory.ptr().as_ptr().cast(),
                 next: Place(0),
             },
-            end: Place(entries as usize * ENTRY_WORDS),
             laps: 0,
             mask: entries - 1,
             rung: 0,
@@ -117,8 +114,11 @@ impl<M: Memory> SqRing<M> {
         }
     }
 
-    /// Writes `entry` at the tail; the device learns of it with [`ring`](SqRing::ring). True when the tail went around.
-    pub(crate) fn push(&mut self, entry: Entry) -> bool {
+    /// Writes `entry` at the tail, around the ring's end; the device learns of it with [`ring`](SqRing::ring).
+    pub(crate) fn push(&mut self, entry: Entry) {
+        if self.left() == 0 {
+            self.go_around();
+        }
         // SAFETY: the tail is inside the ring and aligned as `base`, which is page-aligned. The device reads this place only
         // after the doorbell, and has read what was here before, since the caller keeps fewer commands than entries in
         // the ring.
@@ -129,7 +129,7 @@ impl<M: Memory> SqRing<M> {
                 .cast::<Entry>()
                 .write(entry)
         };
-        self.set_tail(self.tail.on(ENTRY_WORDS))
+        self.set_tail(self.tail.on(ENTRY_WORDS));
     }
 
     #[inline]
@@ -137,26 +137,19 @@ impl<M: Memory> SqRing<M> {
         self.tail
     }
 
-    /// Entries before the tail must go around.
-    #[inline]
+    /// Entries before the ring's end.
     pub(crate) fn left(&self) -> usize {
-        (self.end.0 - self.tail.next.0) / ENTRY_WORDS
+        self.mask as usize + 1 - self.tail.next.0 / ENTRY_WORDS
     }
 
-    /// Moves the tail past what was written, up to the end at most; true when it went around.
+    /// Moves the tail past what was written, up to the end at most.
     #[inline]
-    pub(crate) fn set_tail(&mut self, place: Place) -> bool {
+    pub(crate) fn set_tail(&mut self, place: Place) {
         self.tail.next = place;
-        let around = place == self.end;
-        if around {
-            self.go_around();
-        }
-        around
     }
 
-    #[cold]
-    #[inline(never)]
-    fn go_around(&mut self) {
+    /// Moves the tail from the end to the beginning.
+    pub(crate) fn go_around(&mut self) {
         self.tail.next = Place(0);
         self.laps = self.laps.wrapping_add(1);
     }
@@ -169,7 +162,7 @@ impl<M: Memory> SqRing<M> {
     /// Tells the device of all entries written since the last time.
     #[inline]
     pub(crate) fn ring(&mut self, pci: &impl Pci) {
-        let tail = self.tail.next.index();
+        let tail = self.tail.next.index() & self.mask;
         if tail != self.rung {
             fence(Ordering::Release);
             self.rung = tail;
@@ -185,10 +178,12 @@ impl<M: Memory> SqRing<M> {
             self.head = head;
             return true;
         }
-        let legal = head.wrapping_sub(self.head) & self.mask
-            <= self.rung.wrapping_sub(self.head) & self.mask;
-        self.head = head;
-        legal && head <= self.mask
+        let ahead = |of: u32| of.wrapping_sub(self.head) & self.mask;
+        let legal = ahead(head) <= ahead(self.rung) && head <= self.mask;
+        if legal {
+            self.head = head;
+        }
+        legal
     }
 
     /// The tail the device was last told.
@@ -226,26 +221,26 @@ impl<M: Memory> SqRing<M> {
 /// The phase tag in dwords 3:2 of a completion.
 const PHASE: u64 = 1 << 48;
 
-/// Dwords 3:2 of a completion less the submission queue head, the phase tag 0 when the entry is new and 1 when it is old:
-/// bits 15:0 SQID, 31:16 CID, 32 phase tag, 47:33 status. For a new entry of status 0 it is SQID and CID alone.
+/// Dwords 3:2 of a completion, the phase tag 0 when the entry is new and 1 when it is old.
 #[derive(Clone, Copy)]
 pub(crate) struct Look(u64);
 
 impl Look {
     #[inline]
     fn new(word: u64, phase: u64) -> Look {
-        Look((u64::from_le(word) ^ phase) >> 16)
+        Look(u64::from_le(word) ^ phase)
     }
 
     /// The entry is new.
     #[inline]
     pub(crate) fn is_new(self) -> bool {
-        self.0 & PHASE >> 16 == 0
+        self.0 & PHASE == 0
     }
 
+    /// Bits 15:0 SQID, 31:16 CID, 32 phase tag, 47:33 status: for a new entry of status 0 it is SQID and CID alone.
     #[inline]
     pub(crate) fn tag(self) -> u64 {
-        self.0
+        self.0 >> 16
     }
 
     pub(crate) fn sqid(self) -> u16 {
@@ -253,11 +248,11 @@ impl Look {
     }
 
     pub(crate) fn cid(self) -> u16 {
-        (self.0 >> 16) as u16
+        (self.0 >> 32) as u16
     }
 
     pub(crate) fn status(self) -> Status {
-        Status::from_bits((self.0 >> 33) as u16)
+        Status::from_bits((self.0 >> 49) as u16)
     }
 }
 
@@ -277,7 +272,7 @@ pub(crate) struct CqRing<M> {
 
 /// Where the next completion is read.
 #[derive(Clone, Copy)]
-struct Head {
+pub(crate) struct Head {
     /// Always inside the ring.
     next: *mut Completion,
     /// One past the last entry.
@@ -287,36 +282,26 @@ struct Head {
 }
 
 impl Head {
+    /// Looks at the entry there.
+    ///
+    /// One aligned load of dwords 3:2, which hold all but the result: writes of a device become visible in the order of
+    /// their addresses (PCIe 2.4.3), so that what comes with a new phase tag is new.
     #[inline]
-    fn look(&self) -> Look {
+    pub(crate) fn look(self) -> Look {
         // SAFETY: `next` is inside the ring and aligned as its base, which is page-aligned; the device writes here, hence
         // volatile.
         let word = unsafe { self.next.cast::<u64>().add(1).read_volatile() };
         Look::new(word, self.phase)
     }
-
-    /// `most` entries on, or the end.
-    #[inline]
-    fn stretch(&self, most: u32) -> *mut Completion {
-        self.next.wrapping_add(most as usize).min(self.end)
-    }
-
-    /// True when it is at the end now, and must go around.
-    #[inline]
-    fn advance(&mut self) -> bool {
-        fence(Ordering::Acquire);
-        // SAFETY: one past an entry of the ring is at most `end`.
-        self.next = unsafe { self.next.add(1) };
-        self.next == self.end
-    }
 }
 
-/// The next entry and phase tag past the end. A function, so that the way around it is a branch that is hardly
-/// ever taken, and not computed each time.
-#[cold]
-#[inline(never)]
-fn around(base: *mut Completion, phase: u64) -> (*mut Completion, u64) {
-    (base, phase ^ PHASE)
+impl Head {
+    /// The submission queue head that the entry there reports.
+    #[inline]
+    pub(crate) fn sq_head(self) -> u16 {
+        // SAFETY: as in `look`.
+        u16::from_le(unsafe { self.next.cast::<u16>().add(4).read_volatile() })
+    }
 }
 
 // SAFETY: as for `SqRing`.
@@ -348,10 +333,13 @@ impl<M: Memory> CqRing<M> {
         }
     }
 
+    /// Where the next entry is read: a copy, so that it may be in a register.
+    #[inline]
+    pub(crate) fn at(&self) -> Head {
+        self.head
+    }
+
     /// Looks at the entry at the head.
-    ///
-    /// One aligned load of dwords 3:2, which hold all but the result: writes of a device become visible in the order of
-    /// their addresses (PCIe 2.4.3), so that what comes with a new phase tag is new.
     #[inline]
     pub(crate) fn look(&self) -> Look {
         self.head.look()
@@ -365,31 +353,47 @@ impl<M: Memory> CqRing<M> {
         u32::from_le(unsafe { self.head.next.cast::<u32>().read_volatile() })
     }
 
-    /// The submission queue head that the entry at the head reports.
+    /// Goes past the entry at `at`, the head. What the device did before it wrote the entry is visible from here on.
     #[inline]
-    pub(crate) fn sq_head(&self) -> u16 {
-        // SAFETY: as in `look`.
-        u16::from_le(unsafe { self.head.next.cast::<u16>().add(4).read_volatile() })
+    pub(crate) fn go_past(&mut self, at: Head) {
+        fence(Ordering::Acquire);
+        // SAFETY: one past an entry of the ring is at most its end.
+        self.set_head(unsafe { at.next.add(1) });
     }
 
-    /// Goes past the entry at the head. What the device did before it wrote the entry is visible from here on.
+    /// Goes past the entry at the head.
     #[inline]
     pub(crate) fn advance(&mut self) {
-        if self.head.advance() {
-            (self.head.next, self.head.phase) = around(self.base, self.head.phase);
-            self.laps = self.laps.wrapping_add(1);
+        self.go_past(self.head);
+    }
+
+    /// Goes to `next`, an entry of this lap or its end.
+    #[inline]
+    fn set_head(&mut self, next: *mut Completion) {
+        self.head.next = next;
+        if next == self.head.end {
+            self.go_around();
         }
     }
 
-    /// For a loop that reads one entry after another, at most `most`.
+    /// Inlined, so that nothing need be saved for a call.
+    #[inline]
+    fn go_around(&mut self) {
+        (self.head.next, self.head.phase) = (self.base, self.head.phase ^ PHASE);
+        self.laps = self.laps.wrapping_add(1);
+    }
+
+    /// For a loop that reads one entry after another, at most `most`, which is not 0, and not around the ring's end.
     #[inline]
     pub(crate) fn sweep(&mut self, most: u32) -> Sweep<'_, M> {
         Sweep {
             next: self.head.next,
-            limit: self.head.stretch(most),
+            limit: self
+                .head
+                .next
+                .wrapping_add(most as usize)
+                .min(self.head.end),
             phase: self.head.phase,
-            start: self.head.next.addr(),
-            most,
             ring: self,
         }
     }
@@ -445,18 +449,15 @@ impl<M: Memory> CqRing<M> {
 
 /// Reads one entry after another, its place in registers; the ring has it after [`end`](Sweep::end).
 pub(crate) struct Sweep<'c, M> {
-    /// Always inside the ring, and before `limit` but between [`advance`](Sweep::advance) and what must follow it.
+    /// Inside the ring and before `limit`, or [there](Sweep::at_limit).
     next: *mut Completion,
     /// Where the ring ends, or the sweep.
     limit: *mut Completion,
     phase: u64,
-    /// Address of the first entry read, less the ring's length for each time around.
-    start: usize,
-    most: u32,
     ring: &'c mut CqRing<M>,
 }
 
-impl<M> Sweep<'_, M> {
+impl<M: Memory> Sweep<'_, M> {
     /// As [`CqRing::look`].
     #[inline]
     pub(crate) fn look(&self) -> Look {
@@ -468,46 +469,32 @@ impl<M> Sweep<'_, M> {
         .look()
     }
 
-    /// As [`CqRing::advance`]; true when [`go_on`](Sweep::go_on) must say whether there may be more.
+    /// As [`CqRing::advance`]; not at the limit.
     #[inline]
-    pub(crate) fn advance(&mut self) -> bool {
+    pub(crate) fn advance(&mut self) {
         fence(Ordering::Acquire);
         // SAFETY: one past an entry before `limit` is at most the ring's end.
         self.next = unsafe { self.next.add(1) };
-        self.next == self.limit
     }
 
-    /// Goes around when that is why it is at the limit; false at the end of the sweep.
+    /// At the end of the sweep.
     #[inline]
-    pub(crate) fn go_on(&mut self) -> bool {
-        if self.next != self.ring.head.end {
-            return false;
-        }
-        let bytes = (self.ring.mask as usize + 1) * Completion::SIZE;
-        self.start = self.start.wrapping_sub(bytes);
-        self.ring.laps = self.ring.laps.wrapping_add(1);
-        (self.next, self.phase) = around(self.ring.base, self.phase);
-        (self.ring.head.next, self.ring.head.phase) = (self.next, self.phase);
-        self.limit = self.ring.head.stretch(self.most - self.count());
-        self.next != self.limit
+    pub(crate) fn at_limit(&self) -> bool {
+        self.next == self.limit
     }
 
     /// Entries read.
     #[inline]
     pub(crate) fn count(&self) -> u32 {
-        (self.next.addr().wrapping_sub(self.start) / Completion::SIZE) as u32
+        ((self.next.addr() - self.ring.head.next.addr()) / Completion::SIZE) as u32
     }
 
-    /// Ends the sweep: the entries read, and the submission queue head that the last one reports.
+    /// Ends the sweep, in which entries were read: the submission queue head that the last one reports.
     #[inline]
-    pub(crate) fn end(self) -> (u32, u16) {
-        let last = match self.next == self.ring.base {
-            true => self.ring.head.end,
-            false => self.next,
-        };
-        // SAFETY: the entry before that, in the ring; as in `look`.
-        let sq_head = unsafe { last.sub(1).cast::<u16>().add(4).read_volatile() };
-        self.ring.head.next = self.next;
-        (self.count(), u16::from_le(sq_head))
+    pub(crate) fn end(self) -> u16 {
+        // SAFETY: the entry before, which was read; as in `look`.
+        let sq_head = unsafe { self.next.sub(1).cast::<u16>().add(4).read_volatile() };
+        self.ring.set_head(self.next);
+        u16::from_le(sq_head)
     }
 }

@@ -55,7 +55,7 @@ impl LunRow {
 /// Makes a way a branch, and not a value that is computed each time.
 #[cold]
 #[inline(always)]
-fn hardly_ever() {}
+pub(crate) fn hardly_ever() {}
 
 /// Bytes of `blocks` blocks of `block` bytes, less one: huge for no block, and for the block of a LUN that is not open.
 #[inline]
@@ -98,19 +98,24 @@ pub(crate) struct Run {
     pub(crate) word: u64,
     /// Bytes of each, less one.
     pub(crate) last_byte: u64,
-    /// Commands there is room for, at the least.
-    pub(crate) room: u32,
+    /// Commands there is credit for.
+    pub(crate) credit: u32,
 }
 
 /// The LUNs of one submission queue.
 ///
 /// Invariant: every open LUN either has a command in flight or a place in the queue kept for it. The places beyond those
-/// are the spare ones; a LUN's first command takes its own, and every further one a spare.
+/// are the spare ones, of which some are the short way's credit; a LUN's first command takes its own, and every further
+/// one a spare.
 pub(crate) struct LunRows {
     rows: Masked<LunRow>,
-    /// LUNs from here on are refused on the short way: the table's size, or 0 when every command must go the long one.
-    short: u32,
+    /// Commands that the short way may put in with nothing asked but this: spare places, at most as many as entries before
+    /// the ring's end.
+    credit: u32,
+    /// The other spare places.
     spare: u32,
+    /// The short way may have credit.
+    short: bool,
     capacity: u32,
     sqid: u16,
 }
@@ -123,8 +128,9 @@ impl LunRows {
     pub(crate) fn new(capacity: u32, sqid: u16) -> LunRows {
         LunRows {
             rows: Masked::new(Box::new([LunRow::default()])),
-            short: 1,
+            credit: 0,
             spare: capacity,
+            short: true,
             capacity,
             sqid,
         }
@@ -132,16 +138,33 @@ impl LunRows {
 
     /// Commands of `lun` in flight.
     pub(crate) fn in_flight(&self, lun: u32) -> u32 {
-        self.rows.get(lun as usize).map_or(0, LunRow::in_flight)
+        self.rows.get(lun).map_or(0, LunRow::in_flight)
     }
 
-    /// Whether [`admit`](LunRows::admit) may take commands; [`claim`](LunRows::claim) does either way.
+    /// Whether the short way may take commands; [`claim`](LunRows::claim) does either way.
     pub(crate) fn allow_short(&mut self, allow: bool) {
-        self.short = if allow { self.rows.len() as u32 } else { 0 };
+        self.take_credit();
+        self.short = allow;
+    }
+
+    /// Gives the short way credit anew, for as many commands as there are entries `left` before the ring's end at most;
+    /// false when there is none.
+    pub(crate) fn give_credit(&mut self, left: usize) -> bool {
+        self.take_credit();
+        if self.short {
+            self.credit = self.spare.min(left as u32);
+            self.spare -= self.credit;
+        }
+        self.credit > 0
+    }
+
+    /// Takes the short way's credit back.
+    pub(crate) fn take_credit(&mut self) {
+        self.spare += std::mem::take(&mut self.credit);
     }
 
     fn row(&self, lun: u32) -> Option<&LunRow> {
-        self.rows.get(lun as usize).filter(|row| row.is_open())
+        self.rows.get(lun).filter(|row| row.is_open())
     }
 
     pub(crate) fn is_open(&self, lun: u32) -> bool {
@@ -157,16 +180,14 @@ impl LunRows {
     ) -> Result<(), OpenError> {
         let was_open = self.is_open(lun);
         if !was_open {
+            self.take_credit();
             self.spare = self.spare.checked_sub(1).ok_or(OpenError::NoEntry {
                 lun,
                 capacity: self.capacity,
             })?;
         }
-        self.rows.grow(lun as usize);
-        if self.short > 0 {
-            self.short = self.rows.len() as u32;
-        }
-        let row = self.rows.at(lun as usize);
+        self.rows.grow(lun);
+        let row = self.rows.offset(LunRows::about(lun) as usize);
         *row = LunRow {
             word: (u64::from(nsid) << 32).wrapping_sub(self.sqid.into()),
             block: 1 << shift,
@@ -184,7 +205,7 @@ impl LunRows {
                 in_flight: row.in_flight(),
             });
         }
-        *self.rows.at(lun as usize) = LunRow::default();
+        *self.rows.offset(LunRows::about(lun) as usize) = LunRow::default();
         self.spare += 1;
         Ok(())
     }
@@ -201,66 +222,79 @@ impl LunRows {
         (about >> LUN) as u32
     }
 
-    /// The short way: counts a command of `lun` that moves `blocks` blocks from or to a buffer of which `span` bytes from
-    /// the start on are in one page; gives the first word of its entry, less opcode and tag. `None`: the command must go the
-    /// long way, which says what is wrong, if anything is.
+    /// Takes the credit for one command of the short way; false when there is none.
+    #[inline]
+    pub(crate) fn spend(&mut self) -> bool {
+        let none;
+        (self.credit, none) = self.credit.overflowing_sub(1);
+        if none {
+            self.unspend();
+        }
+        !none
+    }
+
+    /// Gives back what [`spend`](LunRows::spend) took. A function, so that spending is one instruction.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn unspend(&mut self) {
+        self.credit = self.credit.wrapping_add(1);
+    }
+
+    /// The short way: counts a command of `lun`, for which credit was [spent](LunRows::spend), that moves `blocks` blocks
+    /// from or to a buffer of which `span` bytes from the start on are in one page; gives the first word of its entry, less
+    /// opcode and tag. `None`: the command must go the long way, which says what is wrong, if anything is.
     ///
     /// What fits the page fits the buffer, and MDTS, which is a page at least.
     #[inline]
     pub(crate) fn admit(&mut self, lun: u32, blocks: u32, span: usize) -> Option<u64> {
-        if lun >= self.short {
-            return None;
-        }
-        let row = self.rows.at(lun as usize);
+        let row = self.rows.get_mut(lun)?;
         if last_byte(blocks, row.block) >= span as u64 {
             return None;
         }
         let idle;
         (row.held, idle) = row.held.overflowing_add(1);
-        if !idle {
-            if self.spare == 0 {
-                return self.take_back(lun);
-            }
-            self.spare -= 1;
+        if idle {
+            hardly_ever();
+            self.spare += 1;
         }
         Some(row.word)
     }
 
-    /// A function, so that counting is one instruction, and the old count not kept.
-    #[cold]
-    #[inline(never)]
-    fn take_back(&mut self, lun: u32) -> Option<u64> {
-        self.rows.at(lun as usize).held -= 1;
-        None
+    pub(crate) fn has_credit(&self) -> bool {
+        self.credit > 0
     }
 
     /// Counts the spare places anew.
     pub(crate) fn recount(&mut self) {
+        self.credit = 0;
         let open = self.rows.iter().filter(|row| row.is_open());
         self.spare = self.capacity - open.map(|row| row.in_flight().max(1)).sum::<u32>();
     }
 
-    /// What a run of `lun` needs; `None` when the LUN is not open, or nothing may go the short way.
+    /// What a run of `lun` needs; `None` when there is no such LUN.
     #[inline]
     pub(crate) fn run(&mut self, lun: u32, blocks: u32) -> Option<Run> {
-        if lun >= self.short {
-            return None;
-        }
-        let row = self.rows.at(lun as usize);
+        let row = self.rows.get_mut(lun)?;
         Some(Run {
             word: row.word,
             last_byte: last_byte(blocks, row.block),
-            room: self.spare,
+            credit: self.credit,
         })
     }
 
-    /// Counts `taken` commands of a run of `lun`, at most its room.
+    /// Counts `taken` commands of a run of `lun`, at most its credit.
     #[inline]
     pub(crate) fn count_run(&mut self, lun: u32, taken: u32) {
-        let row = self.rows.at(lun as usize);
+        let Some(row) = self.rows.get_mut(lun) else {
+            return;
+        };
+        self.credit -= taken;
         let idle;
         (row.held, idle) = row.held.overflowing_add(taken);
-        self.spare = self.spare - taken + u32::from(idle);
+        if idle {
+            hardly_ever();
+            self.spare += 1;
+        }
     }
 
     /// The long way: counts a command of `lun`, always when the LUN holds none, else when there is a spare place; gives the
@@ -274,9 +308,10 @@ impl LunRows {
             return None;
         }
         if row.held != IDLE {
+            self.take_credit();
             self.spare = self.spare.checked_sub(1)?;
         }
-        self.rows.at(lun as usize).held = row.held.wrapping_add(1);
+        self.rows.offset(LunRows::about(lun) as usize).held = row.held.wrapping_add(1);
         Some(row.word)
     }
 
@@ -296,7 +331,6 @@ impl LunRows {
         Giver {
             rows: self.rows.view(),
             spare: &mut self.spare,
-            kept: 0,
         }
     }
 
@@ -309,7 +343,7 @@ impl LunRows {
     /// Whether a claim for `lun` would find a place.
     pub(crate) fn has_room(&self, lun: u32) -> bool {
         let row = self.row(lun);
-        row.is_some_and(|row| row.held == IDLE || self.spare > 0)
+        row.is_some_and(|row| row.held == IDLE || self.spare + self.credit > 0)
     }
 
     /// Why a claim was refused; `transfer` are the blocks and the buffer's length.
@@ -339,9 +373,8 @@ impl LunRows {
 /// Counts commands that have completed; ends with [`end`](Giver::end).
 pub(crate) struct Giver<'r> {
     rows: crate::masked::View<'r, LunRow>,
+    /// Less, until the end, the commands counted.
     spare: &'r mut u32,
-    /// Places that are kept for LUNs that hold no command any more.
-    kept: u32,
 }
 
 impl Giver<'_> {
@@ -350,13 +383,13 @@ impl Giver<'_> {
     pub(crate) fn give(&mut self, about: u64) {
         if self.rows.offset(about as usize).give() {
             hardly_ever();
-            self.kept += 1;
+            *self.spare = self.spare.wrapping_sub(1);
         }
     }
 
     /// There were `count`.
     #[inline]
-    pub(crate) fn end(&mut self, count: u32) {
-        *self.spare += count - std::mem::take(&mut self.kept);
+    pub(crate) fn end(self, count: u32) {
+        *self.spare = self.spare.wrapping_add(count);
     }
 }

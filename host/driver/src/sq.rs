@@ -55,9 +55,9 @@ impl<M: Memory> Sq<M> {
         })
     }
 
-    /// A read or write by the short way, when it can go there: inside one page of its buffer, the LUN open, a place for
-    /// it in the queue, and the slot in order free. Else it gives the buffer back, and the command must go the long way.
-    #[inline]
+    /// A read or write by the short way, when it can go there: inside one page of its buffer, the LUN open, credit for it,
+    /// and the slot in order free. Else it gives the buffer back, and the command must go the long way.
+    #[inline(always)]
     pub(crate) fn start(
         &mut self,
         lun: u32,
@@ -65,31 +65,34 @@ impl<M: Memory> Sq<M> {
         buffer: Buffer<M>,
         (blocks, slba, user): Transfer,
     ) -> Result<(), Buffer<M>> {
-        let tail = self.ring.tail();
+        if !self.rows.spend() && !self.refill_and_spend() {
+            return Err(buffer);
+        }
+        let (tail, mut next) = (self.ring.tail(), self.next);
         let place = tail.place();
-        // SAFETY: the ring's tail is a place of the ring, for which the table was made.
-        if !unsafe { self.next.is_free(place) } {
+        // SAFETY: with credit, the tail is a place of the ring, for which the table was made.
+        if !unsafe { next.is_free(place) } {
+            self.rows.unspend();
             return Err(buffer);
         }
         let Some(word) = self.rows.admit(lun, blocks, buffer.span()) else {
+            self.rows.unspend();
             return Err(buffer);
         };
         let iova = buffer.iova();
         // SAFETY: as above.
         unsafe {
-            let tag = self.next.fill(place, buffer, user, LunRows::about(lun));
+            let tag = next.fill(place, buffer, user, LunRows::about(lun));
             let word0 = word.wrapping_add(tag).wrapping_add(opcode(op));
             tail.write_short(place, word0, iova, slba, u64::from(blocks - 1));
         }
-        if self.ring.set_tail(tail.on(ENTRY_WORDS)) {
-            self.next = self.table.lap(self.ring.laps());
-        }
+        self.next.follow(next);
+        self.ring.set_tail(tail.on(ENTRY_WORDS));
         Ok(())
     }
 
     /// The short way for many: puts in commands of `blocks` blocks of `lun` as [`start`](Sq::start) does, one for each of
-    /// the last `buffers`, as many as can go there before the ring goes around; `each` gives starting LBA and user token.
-    /// The others stay.
+    /// the last `buffers`, as many as there is credit for; `each` gives starting LBA and user token. The others stay.
     #[inline]
     pub(crate) fn start_all(
         &mut self,
@@ -102,7 +105,7 @@ impl<M: Memory> Sq<M> {
         };
         let word = run.word.wrapping_add(opcode(op));
         let word6 = u64::from(blocks.wrapping_sub(1));
-        let most = buffers.len().min(run.room as usize).min(self.ring.left());
+        let most = buffers.len().min(run.credit as usize);
         let keep = buffers.len() - most;
         let (tail, mut next) = (self.ring.tail(), self.next);
         let unfinished = Unfinished { sq: self, lun };
@@ -133,12 +136,8 @@ impl<M: Memory> Sq<M> {
         }
         std::mem::forget(unfinished);
         if words != end {
-            let taken = words / ENTRY_WORDS;
-            // SAFETY: those that were not moved out go to where those were that are kept.
-            unsafe {
-                from.copy_from(from.add(taken), most - taken);
-                buffers.set_len(keep + most - taken);
-            }
+            // SAFETY: those up to `end` were not moved out.
+            unsafe { buffers.set_len(keep + move_down(from, words, end)) };
         }
         self.put(lun, words, next);
     }
@@ -146,8 +145,30 @@ impl<M: Memory> Sq<M> {
     #[inline]
     fn put(&mut self, lun: u32, words: usize, next: Next<M>) {
         self.rows.count_run(lun, (words / ENTRY_WORDS) as u32);
-        self.next = next;
-        if self.ring.set_tail(self.ring.tail().on(words)) {
+        self.next.follow(next);
+        self.ring.set_tail(self.ring.tail().on(words));
+    }
+
+    /// Gives the short way credit when it has used up what it had; false when it has some, or there is none to give.
+    #[cold]
+    pub(crate) fn refill(&mut self) -> bool {
+        if self.rows.has_credit() {
+            return false;
+        }
+        self.turn_lap();
+        self.rows.give_credit(self.ring.left())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn refill_and_spend(&mut self) -> bool {
+        self.refill() && self.rows.spend()
+    }
+
+    /// Goes around when the tail is at the ring's end.
+    fn turn_lap(&mut self) {
+        if self.ring.left() == 0 {
+            self.ring.go_around();
             self.next = self.table.lap(self.ring.laps());
         }
     }
@@ -214,6 +235,9 @@ impl<M: Memory> Sq<M> {
     /// Counts a command of `lun`; the first word of its entry less opcode and tag, and its slot.
     fn claim(&mut self, lun: u32, transfer: Option<(u32, usize)>) -> Option<(u64, (usize, u64))> {
         let word = self.rows.claim(lun, transfer)?;
+        // It takes an entry for which there may be credit.
+        self.rows.take_credit();
+        self.turn_lap();
         let slot = self.table.find(self.next);
         if slot.is_none() {
             self.rows.release(LunRows::about(lun));
@@ -223,9 +247,7 @@ impl<M: Memory> Sq<M> {
 
     fn push(&mut self, entry: [u64; 8]) {
         self.next.advance();
-        if self.ring.push(entry) {
-            self.next = self.table.lap(self.ring.laps());
-        }
+        self.ring.push(entry);
     }
 
     /// The command of `cid` completes, however it was submitted; true for one of `submit_raw`.
@@ -258,6 +280,20 @@ impl<M: Memory> Sq<M> {
         self.table.leak();
         self.lists.leak();
     }
+}
+
+/// Moves the buffers from byte `from` to `to` behind `base` down to it; their number. A function, so that what it needs is not
+/// counted on the way that does not.
+///
+/// # Safety
+/// They must be initialised.
+#[cold]
+#[inline(never)]
+unsafe fn move_down<M>(base: *mut Buffer<M>, from: usize, to: usize) -> usize {
+    let count = (to - from) / size_of::<Buffer<M>>();
+    // SAFETY: the caller's word.
+    unsafe { base.copy_from(base.byte_add(from), count) };
+    count
 }
 
 /// Commands that are put in one after another. It is dropped only when that ends with a panic.

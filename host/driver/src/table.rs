@@ -168,6 +168,12 @@ impl<M> Next<M> {
         tag
     }
 
+    /// Goes where `next`, a copy of it, has gone.
+    #[inline]
+    pub(crate) fn follow(&mut self, next: Next<M>) {
+        self.tag = next.tag;
+    }
+
     /// Goes to the next place, by a command or without.
     #[inline]
     pub(crate) fn advance(&mut self) {
@@ -338,20 +344,33 @@ pub(crate) struct Taker<'t, M> {
     table: PhantomData<&'t mut Table<M>>,
 }
 
-impl<M> Taker<'_, M> {
-    /// Frees the slot of the command that `tag` names, and gives its user token, what it is about, and its buffer; `None`
-    /// when no such command is in flight, or it must complete the long way.
+impl<'t, M> Taker<'t, M> {
+    /// The slot of the command that `tag` names; `None` when no such command is in flight, or it must complete the long
+    /// way.
     #[inline]
-    pub(crate) fn take(&mut self, tag: u64) -> Option<(u64, u64, Buffer<M>)> {
+    pub(crate) fn find(&mut self, tag: u64) -> Option<Found<'t, M>> {
         let offset = (tag >> (CID - SHIFT)) as usize & self.mask;
         // SAFETY: a masked offset is that of a slot inside.
         let slot = unsafe { &mut *self.slots.as_ptr().byte_add(offset) };
-        if slot.tag != tag {
-            return None;
+        if slot.tag == tag {
+            Some(Found(slot))
+        } else {
+            None
         }
+    }
+}
+
+/// The slot of a command that has completed with success.
+pub(crate) struct Found<'t, M>(&'t mut Slot<M>);
+
+impl<M> Found<'_, M> {
+    /// Frees it, and gives the command's user token, what it is about, and its buffer.
+    #[inline]
+    pub(crate) fn take(self) -> (u64, u64, Buffer<M>) {
+        let slot = self.0;
         slot.tag = FREE;
-        // SAFETY: the invariant: a tag below bit 48 is neither free nor bare.
+        // SAFETY: the invariant: the tag that it was found by is neither free nor bare.
         let buffer = unsafe { slot.buffer.assume_init_read() };
-        Some((slot.user, slot.about, buffer))
+        (slot.user, slot.about, buffer)
     }
 }

@@ -392,6 +392,96 @@ fn one_doorbell_makes_a_batch_visible() {
     assert_eq!(pci.violations(), Vec::<String>::new());
 }
 
+/// Whichever way commands go in and out, the queue takes one exactly when the LUN holds none or a place is spare, and each
+/// comes back once.
+#[test]
+fn every_way_in_and_out_counts_alike() {
+    const LUNS: u32 = 3;
+    for seed in 1..=12u64 {
+        let mut rng = Rng(seed * 0x51ED_270B);
+        let pci = MockPci::new(LUNS, 64);
+        let mut c = start(&pci);
+        pci.device().latency = 6;
+        let size = 1u32 << (2 + rng.below(4));
+        let mut q = queue(&mut c, entries(size));
+        let mut held = [0u32; LUNS as usize];
+        let mut flying: HashMap<u64, u32> = HashMap::new();
+        let mut pool: Vec<Buf> = (0..80).map(|_| c.buffer(8192).unwrap()).collect();
+        let (mut user, mut refused, mut ran) = (0, 0, 0);
+        for _ in 0..2000 {
+            let lun = rng.below(LUNS.into()) as u32;
+            let room = |held: &[u32]| {
+                let kept: u32 = held.iter().map(|held| (*held).max(1)).sum();
+                held[lun as usize] == 0 || kept < size - 1
+            };
+            assert_eq!(q.has_room(lun), room(&held), "seed {seed}");
+            let mut put = |held: &mut [u32], user: u64| {
+                assert!(room(held), "seed {seed}: LUN {lun} of {held:?}");
+                held[lun as usize] += 1;
+                flying.insert(user, lun);
+            };
+            let way = rng.below(4);
+            if way == 0 {
+                let many = 1 + rng.below(u64::from(size) + 2) as usize;
+                let mut buffers = pool.split_off(pool.len() - many);
+                let before = user;
+                let result = q.submit_all(lun, Op::Read, 8, &mut buffers, || {
+                    user += 1;
+                    (0, user)
+                });
+                let taken = many - buffers.len();
+                // One more was asked for when it was refused.
+                user = before + taken as u64;
+                (before..user).for_each(|n| put(&mut held, n + 1));
+                assert_eq!(result.is_ok(), buffers.is_empty());
+                assert!(result.is_ok() || !room(&held), "seed {seed}: {result:?}");
+                refused += usize::from(result.is_err());
+                ran += taken;
+                pool.append(&mut buffers);
+            } else {
+                user += 1;
+                let buffer = (way != 1).then(|| pool.pop().unwrap());
+                // Two pages, which go the long way.
+                let (op, blocks) =
+                    [(Op::Flush, 0), (Op::Read, 16), (Op::Read, 1)][way as usize - 1];
+                match q.submit(lun, op, buffer, 0, blocks, user) {
+                    Ok(()) => put(&mut held, user),
+                    Err(rejected) => {
+                        assert!(!room(&held), "seed {seed}: {}", rejected.reason);
+                        pool.extend(rejected.buffer);
+                        refused += 1;
+                    }
+                }
+            }
+            if rng.below(2) == 0 {
+                q.ring();
+                pci.relax();
+            }
+            let mut done = |done: Completed<_>| {
+                assert!(done.status.is_success());
+                assert_eq!(flying.remove(&done.user), Some(done.lun), "seed {seed}");
+                held[done.lun as usize] -= 1;
+                pool.extend(done.buffer);
+            };
+            match rng.below(6) {
+                0 => drop(q.poll(done).unwrap()),
+                1 => q.poll_one().unwrap().into_iter().for_each(done),
+                2 => {
+                    let most = rng.below(5) as u32;
+                    let reaped = q.reap(most, &mut done).unwrap();
+                    assert!(reaped.count <= most);
+                    reaped.other.into_iter().for_each(done);
+                }
+                _ => {}
+            }
+            assert_eq!(q.len(), flying.len(), "seed {seed}");
+            (0..LUNS).for_each(|lun| assert_eq!(q.in_flight(lun), held[lun as usize]));
+        }
+        assert!(refused > 20 && ran > 20, "seed {seed}: {refused}, {ran}");
+        assert_eq!(pci.violations(), Vec::<String>::new());
+    }
+}
+
 /// What was done before the panic counts, and the rest goes on.
 #[test]
 fn a_panic_in_a_closure_loses_no_command() {
