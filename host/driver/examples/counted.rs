@@ -32,25 +32,19 @@ struct Job {
 }
 
 fn main() -> Result<(), Failure> {
-    let mut args = Args::new();
+    let mut args = Args::new(USAGE);
     let bare = args.flag("bare");
-    let (depth, batch) = (args.value("--depth", 32)?, args.value("--batch", 1)?);
+    let (depth, batch) = (args.value("--depth", 32), args.value("--batch", 1));
     if batch == 0 || batch > depth {
-        return fail(format!("--batch {batch}: must be 1 to the depth, {depth}"));
+        args.wrong(format!("--batch {batch}: must be 1 to the depth, {depth}"));
     }
     let runs = if bare {
         vec![(1, 1), (4, 4), (32, 32)]
     } else {
         vec![(depth, batch)]
     };
-    let (ios, bytes) = (args.value("--ios", 100_000)?, args.value("--bytes", 4096)?);
-    let luns = args.value("--luns", String::new())?;
-    let lun_depth = args.value("--lun-depth", 0)?;
-    let luns = luns
-        .split(',')
-        .filter(|lun| !lun.is_empty())
-        .map(str::parse)
-        .collect::<Result<_, _>>()?;
+    let (ios, bytes) = (args.value("--ios", 100_000), args.value("--bytes", 4096));
+    let (luns, lun_depth) = (args.values("--luns"), args.value("--lun-depth", 0));
     let job = Job {
         runs,
         bare,
@@ -59,7 +53,7 @@ fn main() -> Result<(), Failure> {
         luns,
         lun_depth,
     };
-    match Device::open(&args.device(USAGE)?)? {
+    match args.device() {
         Device::Vfio(pci) => perf(pci, job),
         Device::VfioUser(pci) => perf(pci, job),
     }

@@ -7,7 +7,7 @@ use weir_driver::backend::Device;
 use weir_driver::{Admin, Controller, Options, Pci};
 
 fn main() -> Result<(), Failure> {
-    match Device::open(&Args::new().device("identify DEVICE")?)? {
+    match Args::new("identify DEVICE").device() {
         Device::Vfio(pci) => identify(pci),
         Device::VfioUser(pci) => identify(pci),
     }

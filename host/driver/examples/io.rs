@@ -11,9 +11,9 @@ use weir_driver::{Buffer, Controller, Op, Options, Pci, Queue, QueueConfig};
 const BYTES: usize = 4096;
 
 fn main() -> Result<(), Failure> {
-    let mut args = Args::new();
-    let ios = args.value("--ios", 64)?;
-    match Device::open(&args.device("io DEVICE [--ios N]")?)? {
+    let mut args = Args::new("io DEVICE [--ios N]");
+    let ios = args.value("--ios", 64);
+    match args.device() {
         Device::Vfio(pci) => io(pci, ios),
         Device::VfioUser(pci) => io(pci, ios),
     }

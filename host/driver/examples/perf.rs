@@ -11,15 +11,20 @@ use weir_driver::{Buffer, Controller, Options, Pci, QueueConfig};
 const BYTES: usize = 4096;
 
 fn main() -> Result<(), Failure> {
-    let mut args = Args::new();
-    let (depth, batch) = (args.value("--depth", 32)?, args.value("--batch", 8)?);
-    let ios = args.value("--ios", 10_000)?;
+    let mut args = Args::new("perf DEVICE [--depth N] [--batch N] [--ios N]");
+    let (depth, batch) = (args.value("--depth", 32), args.value("--batch", 8));
+    let ios = args.value("--ios", 10_000);
     if batch == 0 || batch > depth {
-        return fail(format!("--batch {batch}: must be 1 to the depth, {depth}"));
+        args.wrong(format!("--batch {batch}: must be 1 to the depth, {depth}"));
     }
-    match Device::open(&args.device("perf DEVICE [--depth N] [--batch N] [--ios N]")?)? {
+    match args.device() {
         Device::Vfio(pci) => perf(pci, depth, batch, ios),
-        Device::VfioUser(pci) => perf(pci, depth, batch, ios),
+        Device::VfioUser(pci) => {
+            println!(
+                "over vfio-user: what follows is the simulator's rate in real time, not a card's"
+            );
+            perf(pci, depth, batch, ios)
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use weir_driver::nvme::registers::{ALL_ONES, Cap, Cc, Csts, offset};
 use weir_driver::{Pci, nvme::registers::cq_head_doorbell};
 
 fn main() -> Result<(), Failure> {
-    let mut args = Args::new();
+    let mut args = Args::new("regs DEVICE [--reset]");
     let reset = args.flag("--reset");
-    match Device::open(&args.device("regs DEVICE [--reset]")?)? {
+    match args.device() {
         Device::Vfio(pci) => {
             if reset {
                 pci.reset()?;

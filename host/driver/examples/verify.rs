@@ -18,10 +18,10 @@ const PATIENCE: u32 = 60;
 const SECOND_NS: u64 = 1_000_000_000;
 
 fn main() -> Result<(), Failure> {
-    let mut args = Args::new();
-    let threads = args.value("--threads", 4)?;
-    let ios = args.value("--ios", 256)?;
-    match Device::open(&args.device("verify DEVICE [--threads N] [--ios N]")?)? {
+    let mut args = Args::new("verify DEVICE [--threads N] [--ios N]");
+    let threads = args.value("--threads", 4);
+    let ios = args.value("--ios", 256);
+    match args.device() {
         Device::Vfio(pci) => io(pci, threads, ios),
         Device::VfioUser(pci) => io(pci, threads, ios),
     }

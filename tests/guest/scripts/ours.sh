@@ -23,6 +23,9 @@ ours() {
         refused "only a Weir card" weir lun stat --device $bdf
     fi
     step "our driver on $bdf: regs, identify"
+    refused "must be 1 to the depth" perf $bdf --batch 99
+    refused "luns 0,x: x is not a value" counted $bdf --luns 0,x
+    refused "no such option" regs $bdf --rest
     regs $bdf
     regs $bdf --reset >/tmp/regs; has /tmp/regs 'RDY false'
     identify $bdf
