@@ -34,7 +34,8 @@ enum How {
     /// (modprobe ublk_drv).
     ///
     /// SIGINT or SIGTERM removes the devices: not while one is mounted, swap space, held or open, which is said. A flush
-    /// goes to the controller, and Linux makes a write and a flush of a FUA write.
+    /// goes to the controller, and Linux makes a write and a flush of a FUA write. When this process is killed, the devices
+    /// wait for the next export of the same controller, which takes them back.
     Ublk(Ublk),
 }
 
@@ -54,6 +55,13 @@ struct Ublk {
     /// controller's largest transfer. Without it, as many as 128 MiB hold, from 4 to 128.
     #[arg(long, value_name = "N")]
     depth: Option<u16>,
+    /// Where `weir lun --device control:PATH` may look and set meanwhile: a Unix socket, made here and removed at the end.
+    /// Without it, /run/weir-BDF.control for a PCI function, and that of vfio-user with .control behind it.
+    #[arg(long, value_name = "PATH")]
+    control: Option<PathBuf>,
+    /// Only removes the devices that an export of this controller which was killed has left: what waits in them fails.
+    #[arg(long, conflicts_with_all = ["lun", "queues", "depth", "control"])]
+    remove_dead: bool,
 }
 
 #[derive(clap::Args)]
@@ -84,8 +92,37 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 /// So often is looked whether the controller was lost, or a signal came.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// The name of a device as it is always written, and the control socket of an export of it that has no other.
+fn device(name: &str) -> Result<(String, PathBuf), String> {
+    if let Some(path) = name.strip_prefix("vfio-user:") {
+        let path = std::path::absolute(path).map_err(|error| format!("{name}: {error}"))?;
+        return Ok((format!("vfio-user:{}", path.display()), beside(&path)));
+    }
+    let bdf: Bdf = name
+        .parse()
+        .map_err(|_| DeviceError::Name { name: name.into() }.to_string())?;
+    Ok((bdf.to_string(), format!("/run/weir-{bdf}.control").into()))
+}
+
+fn remove_dead(name: &str) -> Result<(), Failure> {
+    let removed = weir_ublk::remove_dead(name).map_err(|e| Failure::Usage(e.to_string()))?;
+    for path in &removed {
+        let _ = writeln!(io::stdout(), "{} is removed", path.display());
+    }
+    if removed.is_empty() {
+        let _ = writeln!(io::stdout(), "no export of {name} has left a device");
+    }
+    Ok(())
+}
+
 fn serve_ublk(args: &Ublk) -> Result<(), Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
+    let (name, control) = device(&args.device).map_err(Failure::Usage)?;
+    if args.remove_dead {
+        return remove_dead(&name);
+    }
+    let control = args.control.clone().unwrap_or(control);
+    free("control", &control).map_err(Failure::Usage)?;
     let (mut stop, signal) = UnixStream::pair().map_err(|e| usage(&e))?;
     stop.set_nonblocking(true).map_err(|e| usage(&e))?;
     for number in [SIGINT, SIGTERM] {
@@ -96,25 +133,34 @@ fn serve_ublk(args: &Ublk) -> Result<(), Failure> {
         luns: args.lun.clone(),
         queues: args.queues,
         depth: args.depth,
+        control: Some(control.clone()),
     };
-    let export = weir_ublk::start(&args.device, &config).map_err(|e| usage(&e))?;
+    let export = weir_ublk::start(&name, &config).map_err(|e| usage(&e))?;
     let (queues, depth) = export.queues();
     for disk in export.disks() {
         // Nobody need read it.
         let _ = writeln!(
             io::stdout(),
-            "LUN {} of {} is {}: {} MiB, {queues} hardware queues of {depth}",
+            "LUN {} of {name} is {}: {} MiB, {queues} hardware queue{} of {depth}{}",
             disk.lun.index,
-            args.device,
             disk.path.display(),
-            disk.lun.bytes() >> 20
+            disk.lun.bytes() >> 20,
+            if queues == 1 { "" } else { "s" },
+            match disk.taken_back {
+                true => ", taken back from an export that died",
+                false => "",
+            }
         );
     }
-    let _ = writeln!(io::stdout(), "SIGINT or SIGTERM removes the devices");
+    let _ = writeln!(
+        io::stdout(),
+        "SIGINT or SIGTERM removes the devices\n{}",
+        look_meanwhile(&control)
+    );
     loop {
         if let Some(reason) = export.lost(LOOK) {
             // Its users have their errors already.
-            let reason = format!("the controller of {} is lost: {reason}", args.device);
+            let reason = format!("the controller of {name} is lost: {reason}");
             return Err(Failure::Wrong(match export.stop() {
                 Ok(()) => reason,
                 Err(error) => format!("{reason}; {error}"),
@@ -142,18 +188,10 @@ fn serve_ublk(args: &Ublk) -> Result<(), Failure> {
 const PLUGIN: &str = "WEIR_NBD_PLUGIN";
 
 fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
-    if !nbd.device.starts_with("vfio-user:") {
-        let wrong = |_| DeviceError::Name {
-            name: nbd.device.clone(),
-        };
-        nbd.device
-            .parse::<Bdf>()
-            .map_err(wrong)
-            .map_err(|e| e.to_string())?;
-    }
+    device(&nbd.device)?;
     let plugin = plugin()?;
     free("socket", &nbd.socket)?;
-    let control = control_path(&nbd.socket, nbd.control.as_deref());
+    let control = nbd.control.clone().unwrap_or_else(|| beside(&nbd.socket));
     free("control", &control)?;
     if control == nbd.socket {
         return Err("--socket and --control: must be two different paths".to_owned());
@@ -162,10 +200,10 @@ fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
     let _ = writeln!(
         io::stdout(),
         "exporting {} over NBD: nbd+unix:///lun0?socket={} and further LUNs likewise; SIGINT or SIGTERM ends it\n\
-         its LUNs' depths, weights and statistics meanwhile: weir lun list --device control:{}",
+         {}",
         nbd.device,
         nbd.socket.display(),
-        control.display()
+        look_meanwhile(&control)
     );
     let mut control_option = OsString::from("control=");
     control_option.push(&control);
@@ -210,15 +248,17 @@ fn plugin() -> Result<PathBuf, String> {
     }
 }
 
-/// The control socket of an export whose own is `socket`.
-fn control_path(socket: &Path, given: Option<&Path>) -> PathBuf {
-    given.map_or_else(
-        || {
-            let mut path = socket.as_os_str().to_owned();
-            path.push(".control");
-            path.into()
-        },
-        Path::to_owned,
+/// The control socket beside another.
+fn beside(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".control");
+    path.into()
+}
+
+fn look_meanwhile(control: &Path) -> String {
+    let control = control.display();
+    format!(
+        "its LUNs' depths, weights and statistics meanwhile: weir lun list --device control:{control}"
     )
 }
 

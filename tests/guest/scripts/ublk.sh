@@ -4,6 +4,7 @@
 
 ublk() {
     bdf=$1 luns=$2
+    mkdir -p /run
     step "weir export ublk refuses, and says why"
     [ -e /dev/ublk-control ] || refused "modprobe ublk_drv" weir export ublk --device $bdf
     modprobe ublk_drv
@@ -31,6 +32,30 @@ ublk() {
     ublk_fio flush --ioengine=psync --rw=randrw --bs=4k --size=256k --fsync=4
     ublk_fio fua --ioengine=psync --rw=write --bs=4k --size=128k --sync=dsync --do_verify=1
     awk '$16 == 0 { print FILENAME ": no flush"; bad = 1 } END { exit bad }' /sys/block/ublkb*/stat || fail "flushes"
+
+    step "weir lun beside weir export ublk: list, set and stat while fio runs"
+    refused "an export is served there" weir export ublk --device $bdf
+    ublk_background
+    weir lun list --device control:/run/weir-$bdf.control
+    if is_card $bdf; then
+        weir lun set --device control:/run/weir-$bdf.control --depth 2
+        weir lun watch --device control:/run/weir-$bdf.control --interval 300ms --count 1 --json >/tmp/watch
+        has /tmp/watch '"iops":[1-9]'
+        weir lun list --device control:/run/weir-$bdf.control --json >/tmp/after
+        [ "$(of_lun /tmp/after 1 depth)" = 2 ] || { cat /tmp/after; fail "what was set is not what is listed"; }
+    fi
+
+    step "an export that is killed while fio runs: its devices wait, and the next one takes them back"
+    kill -KILL $export
+    ! wait $export 2>/dev/null || fail "the export was not killed"
+    kill -0 $load || { cat /tmp/fio.ublk-killed; fail "fio ended with the export"; }
+    refused "has $(nproc) hardware queues" weir export ublk --device $bdf --queues 1 --depth 4
+    start_export $bdf
+    [ "$(grep -c "taken back" /tmp/export)" = $luns ] || { cat /tmp/export; fail "not all were taken back"; }
+    [ "$(cd /dev && ls ublkb*)" = "$disks" ] || fail "block devices: $(ls /dev/ublkb*)"
+    wait $load || { cat /tmp/fio.ublk-killed; fail "fio over a killed export"; }
+    weir export ublk --device $bdf --remove-dead >/tmp/refused 2>&1 && fail "devices that are served were removed"
+    has /tmp/refused "is served by process $export"
 
     step "ext4 on ublk: make, write, unmount, mount, compare"
     quiet mkfs.ext4 -q -F /dev/ublkb1
@@ -60,6 +85,15 @@ ublk() {
     [ $status = 0 ] || { cat /tmp/export; fail "exit status $status"; }
     [ -z "$(cd /dev && ls -d ublk[bc]* 2>/dev/null)" ] || fail "left: $(ls -d /dev/ublk*)"
 
+    step "weir export ublk --remove-dead removes what an export that was killed has left"
+    start_export $bdf --lun 1
+    kill -KILL $export
+    wait $export 2>/dev/null || true
+    [ -e /dev/ublkb0 ] || fail "the device went with its server"
+    weir export ublk --device $bdf --remove-dead | tee /tmp/removed
+    has /tmp/removed "/dev/ublkb0 is removed"
+    until_true 30 [ ! -e /dev/ublkc0 ]
+
     step "weir export ublk: one LUN of several"
     start_export $bdf --lun 1 --queues 1 --depth 4
     [ "$(cd /dev && ls ublkb*)" = ublkb0 ] || fail "block devices: $(ls /dev/ublkb*)"
@@ -82,16 +116,27 @@ ublk() {
 start_export() {
     weir export ublk --device "$@" >/tmp/export 2>&1 & export=$!
     until_true 60 started_or_ended
-    has /tmp/export "^SIGINT or SIGTERM removes"
+    has /tmp/export "^its LUNs' depths"
     sed -n 1p /tmp/export
 }
-started_or_ended() { grep -q "^SIGINT" /tmp/export || ! kill -0 $export; }
+started_or_ended() { grep -q "^its LUNs" /tmp/export || ! kill -0 $export; }
 ublk_fio() {
     name=$1; shift
     jobs=
     for disk in $disks; do jobs="$jobs --name=$disk --filename=/dev/$disk"; done
     fio --direct=1 --verify=crc32c --verify_fatal=1 "$@" $jobs >/tmp/fio.ublk-$name 2>&1 || { cat /tmp/fio.ublk-$name; fail "fio $name"; }
 }
+# fio on all the devices, verified at its end; returns when it is under way.
+ublk_background() {
+    jobs=
+    for disk in $disks; do jobs="$jobs --name=$disk --filename=/dev/$disk"; done
+    begun=$(ublk_ios)
+    fio --direct=1 --ioengine=io_uring --iodepth=16 --rw=randwrite --bs=4k --size=4m --loops=2 --verify=crc32c --verify_fatal=1 \
+        $jobs >/tmp/fio.ublk-killed 2>&1 & load=$!
+    until_true 60 ublk_more $((begun + 100))
+}
+ublk_ios() { cat /sys/block/ublkb*/stat | awk '{ n += $1 + $5 } END { print n + 0 }'; }
+ublk_more() { [ "$(ublk_ios)" -ge $1 ]; }
 sum() { dd if=$1 bs=64k count=24 iflag=direct 2>/dev/null | sha256sum; }
 
 # The function no longer answers: its memory space is disabled behind the driver's back.

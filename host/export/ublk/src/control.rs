@@ -1,11 +1,12 @@
-//! [`Control`] and [`Node`]: devices are made, started, stopped and deleted. One of the crate's files with `unsafe` code.
+//! [`Control`] and [`Node`]: devices are made or taken back, started, stopped and deleted. One of the crate's files with
+//! `unsafe` code.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::thread::sleep;
 use std::time::Duration;
@@ -86,19 +87,91 @@ impl Control {
     }
 }
 
-/// A device: `/dev/ublkcN`, and once it is started `/dev/ublkbN`. Stopped and deleted when dropped.
+/// Whose a device is, as the kernel keeps it: a hash of the controller's name in bits 63:32, its LUN below.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner(u64);
+
+impl Owner {
+    pub fn new(controller: &str, lun: u32) -> Owner {
+        // FNV-1a: the same in every build, which the standard library's need not be.
+        let hash = controller.bytes().fold(0x811C_9DC5u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
+        Owner(u64::from(hash) << 32 | u64::from(lun))
+    }
+
+    pub fn lun(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+/// How long the kernel may need to quiesce the device of a server that was killed.
+const QUIESCE: Duration = Duration::from_secs(10);
+
+/// The devices that exports of `controller` which died have left, by `/sys/class/ublk-char`. An error when one that lives
+/// has them.
+pub fn left(control: &Rc<Control>, controller: &str) -> Result<Vec<Node>, Error> {
+    let mut nodes = Vec::new();
+    // Not there: there never was a device.
+    for entry in fs::read_dir("/sys/class/ublk-char").into_iter().flatten() {
+        let name = entry.map(|entry| entry.file_name()).unwrap_or_default();
+        let number = name.to_str().and_then(|name| name.strip_prefix("ublkc"));
+        let Some(Ok(dev_id)) = number.map(str::parse) else {
+            continue;
+        };
+        let mut node = Node {
+            control: control.clone(),
+            info: DeviceInfo {
+                dev_id,
+                ..DeviceInfo::default()
+            },
+            fate: Fate::Left,
+        };
+        // An error: it went away meanwhile, or belongs to another user.
+        if node.look().is_err() || node.owner() != Owner::new(controller, node.owner().lun()) {
+            continue;
+        }
+        let mut waited = Duration::ZERO;
+        while node.info.state != uapi::STATE_QUIESCED {
+            let pid = node.info.ublksrv_pid;
+            if pid > 0 && Path::new(&format!("/proc/{pid}")).exists() {
+                let path = node.block();
+                return Err(Error::Served { path, pid });
+            }
+            if waited >= QUIESCE {
+                break;
+            }
+            sleep(Duration::from_millis(50));
+            waited += Duration::from_millis(50);
+            node.look()?;
+        }
+        nodes.push(node);
+    }
+    Ok(nodes)
+}
+
+/// What becomes of a device whose [`Node`] is dropped.
+enum Fate {
+    /// Stopped and deleted.
+    Deleted,
+    /// Nothing: another server may take it back.
+    Left,
+}
+
+/// A device: `/dev/ublkcN`, and once it is started `/dev/ublkbN`. Stopped and deleted when dropped, but while it is one that
+/// was left.
 pub struct Node {
     control: Rc<Control>,
     info: DeviceInfo,
-    deleted: bool,
+    fate: Fate,
 }
 
 impl Node {
     /// Adds a device of `queues` hardware queues of `depth` tags each.
     pub fn add(
         control: &Rc<Control>,
-        queues: u16,
-        depth: u16,
+        owner: Owner,
+        (queues, depth): (u16, u16),
         params: &Params,
     ) -> Result<Node, Error> {
         let mut info = DeviceInfo {
@@ -106,7 +179,8 @@ impl Node {
             queue_depth: depth,
             max_io_buf_bytes: params.max_sectors << 9,
             dev_id: u32::MAX,
-            flags: uapi::F_CMD_IOCTL_ENCODE,
+            flags: uapi::F_CMD_IOCTL_ENCODE | uapi::F_USER_RECOVERY | uapi::F_USER_RECOVERY_REISSUE,
+            ublksrv_flags: owner.0,
             ..DeviceInfo::default()
         };
         let command = ControlCommand {
@@ -126,7 +200,7 @@ impl Node {
         let node = Node {
             control: control.clone(),
             info,
-            deleted: false,
+            fate: Fate::Deleted,
         };
         if (info.nr_hw_queues, info.queue_depth) != (queues, depth) {
             return Err(Error::Granted {
@@ -134,13 +208,53 @@ impl Node {
                 depth: info.queue_depth,
             });
         }
-        let mut params = Params {
-            len: size_of::<Params>() as u32,
-            types: uapi::PARAM_BASIC,
-            ..*params
-        };
+        let mut params = *params;
         node.execute("set the parameters", uapi::SET_PARAMS, 0, Some(&mut params))?;
         Ok(node)
+    }
+
+    /// Takes back a device that was [left](left), which had these parameters.
+    pub fn take_back(&self, params: &Params) -> Result<(), Error> {
+        let mut had = Params {
+            len: size_of::<Params>() as u32,
+            ..Params::default()
+        };
+        let what = "tell a device's parameters";
+        self.execute(what, uapi::GET_PARAMS, 0, Some(&mut had))?;
+        // The kernel adds what it fills in itself.
+        had.types &= uapi::PARAM_BASIC;
+        if had != *params {
+            return Err(Error::Changed {
+                path: self.block(),
+                lun: self.owner().lun(),
+            });
+        }
+        let what = "let a device that was left be taken back";
+        self.execute::<u64>(what, uapi::START_USER_RECOVERY, 0, None)
+    }
+
+    /// Learns its state.
+    fn look(&mut self) -> Result<(), Error> {
+        let mut info = self.info;
+        let what = "tell a device's state";
+        self.execute(what, uapi::GET_DEV_INFO, 0, Some(&mut info))?;
+        self.info = info;
+        Ok(())
+    }
+
+    /// Whose it is, if it is one of ours.
+    pub fn owner(&self) -> Owner {
+        Owner(self.info.ublksrv_flags)
+    }
+
+    /// Hardware queues, and tags of each.
+    pub fn queues(&self) -> (u16, u16) {
+        (self.info.nr_hw_queues, self.info.queue_depth)
+    }
+
+    /// Was left by an export that died, and is not started again.
+    pub fn was_left(&self) -> bool {
+        matches!(self.fate, Fate::Left)
     }
 
     /// The block device.
@@ -175,10 +289,17 @@ impl Node {
         Ok((0..mask.len() * 64).filter(set).collect())
     }
 
-    /// Makes the block device; every tag must have been fetched, or will be by another thread.
-    pub fn start(&self) -> Result<(), Error> {
+    /// Makes the block device, or goes on with one that was taken back; every tag must have been fetched, or will be by
+    /// another thread.
+    pub fn start(&mut self) -> Result<(), Error> {
+        let number = match self.fate {
+            Fate::Deleted => uapi::START_DEV,
+            Fate::Left => uapi::END_USER_RECOVERY,
+        };
         let pid = std::process::id().into();
-        self.execute::<u64>("start the device", uapi::START_DEV, pid, None)
+        self.execute::<u64>("start the device", number, pid, None)?;
+        self.fate = Fate::Deleted;
+        Ok(())
     }
 
     /// Removes the block device, when what was written through it is on its way; all fetches are aborted.
@@ -186,9 +307,15 @@ impl Node {
         self.execute::<u64>("stop the device", uapi::STOP_DEV, 0, None)
     }
 
+    /// Stops and deletes a device that was left; what waits in it fails, and nobody who has it open is waited for.
+    pub fn remove(&self) -> Result<(), Error> {
+        self.stop()?;
+        self.execute::<u64>("delete the device", uapi::DEL_DEV_ASYNC, 0, None)
+    }
+
     /// Deletes the stopped device, which no thread may have open any more; waits for others that have.
     pub fn delete(mut self) -> Result<(), Error> {
-        self.deleted = true;
+        self.fate = Fate::Left;
         self.execute::<u64>("delete the device", uapi::DEL_DEV, 0, None)
     }
 
@@ -214,10 +341,23 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if !self.deleted {
-            // After an error: others may have it open, and are not waited for.
-            let _ = self.stop();
-            let _ = self.execute::<u64>("delete", uapi::DEL_DEV_ASYNC, 0, None);
+        if matches!(self.fate, Fate::Deleted) {
+            // After an error.
+            let _ = self.remove();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_known_by_controller_and_lun() {
+        let owner = Owner::new("0000:01:00.0", 7);
+        assert_eq!(owner.lun(), 7);
+        // FNV-1a of the name, computed elsewhere: a later build must find it again.
+        assert_eq!(owner.0 >> 32, 0x9C63_2CF6);
+        assert_ne!(owner, Owner::new("0000:01:00.1", 7));
     }
 }

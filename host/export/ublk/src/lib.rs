@@ -34,9 +34,14 @@
 //! The crate `libublk` would do the first three, but wants libclang wherever it is built, and one thread a device and
 //! queue: docs/decisions/0008-ublk-without-libublk.md.
 //!
+//! # A server that is killed
+//! Its devices stay, and their requests wait. The next export of the same controller (told by its name, which the kernel
+//! keeps with the device, as a hash, with the LUN) takes them back, with the hardware queues and tags they have: what the dead
+//! one had under way is issued again, which for reads, writes and flushes does no harm. So what is mounted lives on.
+//! [`remove_dead`] gives them up instead, with errors for whoever uses them.
+//!
 //! # What it leaves out
-//! Discard and write zeroes, which the card has not yet; zero copy, which needs pages that the device may reach; a
-//! server that takes over the devices of one that was killed: their I/O fails, and `/dev/ublkcN` stays.
+//! Discard and write zeroes, which the card has not yet; zero copy, which needs pages that the device may reach.
 //!
 //! # Key constants
 //! * logical block: the LUN's, at most 4096 bytes; physical block: 4096
@@ -59,9 +64,11 @@ use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use weir_driver::backend::{Device, DeviceError};
-use weir_driver::{Buffer, Controller, Lun, Options, Pci, Queue, QueueConfig};
+use weir_driver::{Admin, Buffer, Controller, Lun, Options, Pci, Queue, QueueConfig};
 
-use crate::control::{Control, Node};
+use weir_export::{Control as ControlSocket, Execute};
+
+use crate::control::{Control, Node, Owner, left};
 use crate::ring::Port;
 use crate::uapi::Params;
 use crate::work::{Event, Lane, Shared, work};
@@ -82,6 +89,8 @@ pub struct Config {
     pub queues: Option<u16>,
     /// Tags of a hardware queue, 1 to 4096.
     pub depth: Option<u16>,
+    /// Where others may look at the controller and set depths meanwhile, see [`ControlSocket`]; nowhere when not given.
+    pub control: Option<PathBuf>,
 }
 
 /// Why LUNs cannot be exported, or not orderly be taken back.
@@ -177,6 +186,43 @@ pub enum Error {
         /// LUNs.
         luns: usize,
     },
+    /// Another export has the device.
+    #[error("{} is served by process {pid}, an export of the same controller", .path.display())]
+    Served {
+        /// The device.
+        path: PathBuf,
+        /// The process.
+        pid: i32,
+    },
+    /// A device that was left has other queues than asked for, or than another.
+    #[error(
+        "{}, which an export that died has left, has {queues} hardware queues of {depth}: export with --queues {queues} --depth \
+         {depth}, or remove what was left with --remove-dead",
+        .path.display()
+    )]
+    Left {
+        /// The device.
+        path: PathBuf,
+        /// Its hardware queues.
+        queues: u16,
+        /// Tags of each.
+        depth: u16,
+    },
+    /// A device that was left is not what the LUN is now.
+    #[error(
+        "{}, which an export that died has left, has another size or other blocks than LUN {lun} has now: remove what was left \
+         with --remove-dead",
+        .path.display()
+    )]
+    Changed {
+        /// The device.
+        path: PathBuf,
+        /// The LUN.
+        lun: u32,
+    },
+    /// Nobody can look at the controller.
+    #[error(transparent)]
+    Socket(#[from] weir_export::ControlError),
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -192,6 +238,8 @@ pub struct Disk {
     pub lun: Lun,
     /// `/dev/ublkbN`.
     pub path: PathBuf,
+    /// It was left by an export that died, and taken back.
+    pub taken_back: bool,
 }
 
 /// LUNs that are block devices. When it is dropped without [`stop`](Export::stop), their I/O fails.
@@ -219,13 +267,27 @@ pub fn start(device: &str, config: &Config) -> Result<Box<dyn Export>, Error> {
     {
         return Err(Error::Depth(depth));
     }
+    // Before the controller is opened, since another export has that as well.
+    let left = left(&control, device)?;
     Ok(match Device::open(device)? {
-        Device::Vfio(pci) => Box::new(Exported::start(pci, &control, config)?),
-        Device::VfioUser(pci) => Box::new(Exported::start(pci, &control, config)?),
+        Device::Vfio(pci) => Box::new(Exported::start(pci, device, &control, left, config)?),
+        Device::VfioUser(pci) => Box::new(Exported::start(pci, device, &control, left, config)?),
     })
 }
 
+/// Removes the block devices that exports of the device of that name which died have left; which they were. What waits in
+/// them fails.
+pub fn remove_dead(device: &str) -> Result<Vec<PathBuf>, Error> {
+    let nodes = left(&Control::open()?, device)?;
+    nodes
+        .iter()
+        .map(|node| node.remove().map(|()| node.block()))
+        .collect()
+}
+
 struct Exported<P: Pci> {
+    /// Ends before the controller is shut down.
+    socket: Option<ControlSocket>,
     disks: Vec<Disk>,
     queues: (u16, u16),
     /// First dropped: the threads end when their devices are stopped.
@@ -240,9 +302,17 @@ where
     P: Pci + Send + 'static,
     P::Memory: Send + Sync,
 {
-    fn start(pci: P, control: &Rc<Control>, config: &Config) -> Result<Self, Error> {
+    fn start(
+        pci: P,
+        name: &str,
+        control: &Rc<Control>,
+        mut left: Vec<Node>,
+        config: &Config,
+    ) -> Result<Self, Error> {
         let mut controller = Controller::new(pci.clone(), Options::default())?;
         let luns = choose(controller.luns(), &config.luns)?;
+        left.retain(|node| luns.iter().any(|lun| lun.index == node.owner().lun()));
+        let config = as_left(config, &left)?;
         let most = controller.info().submission_queues;
         let count = match config.queues {
             Some(asked) if asked == 0 || asked > most => {
@@ -274,6 +344,7 @@ where
         });
         let (send, events) = channel();
         let mut exported = Exported {
+            socket: None,
             disks: Vec::new(),
             queues: (count, depth),
             nodes: Vec::new(),
@@ -283,11 +354,26 @@ where
         };
         let mut files = Vec::new();
         for lun in luns {
-            let node = Node::add(control, count, depth, &params(&lun, transfer))?;
+            let params = params(&lun, transfer);
+            let found = left.iter().position(|node| node.owner().lun() == lun.index);
+            let node = match found {
+                Some(at) => {
+                    let node = left.swap_remove(at);
+                    node.take_back(&params)?;
+                    node
+                }
+                None => Node::add(
+                    control,
+                    Owner::new(name, lun.index),
+                    (count, depth),
+                    &params,
+                )?,
+            };
             files.push(Arc::new(node.open()?));
             exported.disks.push(Disk {
                 lun,
                 path: node.block(),
+                taken_back: node.was_left(),
             });
             exported.nodes.push(node);
         }
@@ -328,8 +414,19 @@ where
                 return Err(Error::Lost(reason));
             }
         }
-        for node in &exported.nodes {
+        for node in &mut exported.nodes {
             node.start()?;
+        }
+        if let Some(path) = &config.control {
+            let shared = exported.shared.clone();
+            let execute: Box<Execute> = Box::new(move |name, command, data| {
+                let mut controller = shared.controller.lock();
+                match controller.as_mut().map(|controller| controller.as_mut()) {
+                    Ok(Some(controller)) => controller.execute(name, command, data),
+                    _ => Err(weir_driver::Error::Disabled),
+                }
+            });
+            exported.socket = Some(ControlSocket::serve(path, execute)?);
         }
         Ok(exported)
     }
@@ -370,6 +467,7 @@ where
     }
 
     fn stop(mut self: Box<Self>) -> Result<(), Error> {
+        self.socket = None;
         for node in &self.nodes {
             node.stop()?;
         }
@@ -396,6 +494,26 @@ where
         }
         self.nodes.drain(..).try_for_each(Node::delete)
     }
+}
+
+/// `config` with the queues and tags of the devices that were `left`, which must all have the same, and no other than asked
+/// for.
+fn as_left(config: &Config, left: &[Node]) -> Result<Config, Error> {
+    let mut config = config.clone();
+    for node in left {
+        let (queues, depth) = node.queues();
+        if *config.queues.get_or_insert(queues) != queues
+            || *config.depth.get_or_insert(depth) != depth
+        {
+            let path = node.block();
+            return Err(Error::Left {
+                path,
+                queues,
+                depth,
+            });
+        }
+    }
+    Ok(config)
 }
 
 /// The LUNs that are asked for, all when none is.
@@ -455,6 +573,8 @@ fn queue<P: Pci>(
 /// What Linux is told of a LUN, whose commands move `transfer` bytes at most.
 fn params(lun: &Lun, transfer: usize) -> Params {
     Params {
+        len: size_of::<Params>() as u32,
+        types: uapi::PARAM_BASIC,
         attrs: uapi::ATTR_VOLATILE_CACHE,
         logical_bs_shift: lun.block_shift,
         physical_bs_shift: MAX_BLOCK_SHIFT,

@@ -8,6 +8,8 @@ pub const CONTROL: &str = "/dev/ublk-control";
 
 /// `UBLK_U_CMD_GET_QUEUE_AFFINITY`: the CPUs of a hardware queue, as bits at `addr`.
 pub const GET_QUEUE_AFFINITY: u32 = command(READ, 0x01);
+/// `UBLK_U_CMD_GET_DEV_INFO`: the kernel fills a [`DeviceInfo`] at `addr`.
+pub const GET_DEV_INFO: u32 = command(READ, 0x02);
 /// `UBLK_U_CMD_ADD_DEV`: a [`DeviceInfo`] at `addr`, which the kernel completes.
 pub const ADD_DEV: u32 = command(READ | WRITE, 0x04);
 /// `UBLK_U_CMD_DEL_DEV`: waits until nobody has the device open.
@@ -20,6 +22,12 @@ pub const START_DEV: u32 = command(READ | WRITE, 0x06);
 pub const STOP_DEV: u32 = command(READ | WRITE, 0x07);
 /// `UBLK_U_CMD_SET_PARAMS`: [`Params`] at `addr`.
 pub const SET_PARAMS: u32 = command(READ | WRITE, 0x08);
+/// `UBLK_U_CMD_GET_PARAMS`: the kernel fills [`Params`] at `addr`, whose `len` is set.
+pub const GET_PARAMS: u32 = command(READ, 0x09);
+/// `UBLK_U_CMD_START_USER_RECOVERY`: another server begins to take over a quiesced device.
+pub const START_USER_RECOVERY: u32 = command(READ | WRITE, 0x10);
+/// `UBLK_U_CMD_END_USER_RECOVERY`: it has; as START_DEV.
+pub const END_USER_RECOVERY: u32 = command(READ | WRITE, 0x11);
 /// `UBLK_U_IO_FETCH_REQ`: completes when there is a request for the tag.
 pub const FETCH_REQ: u32 = io(0x20);
 /// `UBLK_U_IO_COMMIT_AND_FETCH_REQ`: ends the tag's request and waits for the next.
@@ -40,6 +48,12 @@ const fn io(number: u32) -> u32 {
 
 /// `UBLK_MAX_QUEUE_DEPTH`: tags of a hardware queue.
 pub const MAX_DEPTH: u16 = 4096;
+/// `UBLK_F_USER_RECOVERY`: when its server dies, a device waits for another.
+pub const F_USER_RECOVERY: u64 = 1 << 3;
+/// `UBLK_F_USER_RECOVERY_REISSUE`: which gets the requests that the dead one had, too.
+pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
+/// `UBLK_S_DEV_QUIESCED`, a [`DeviceInfo::state`]: its server died, and no request is on the way any more.
+pub const STATE_QUIESCED: u16 = 2;
 /// `UBLK_F_CMD_IOCTL_ENCODE`: commands are numbered as above; Linux 6.4 or later.
 pub const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
 /// `UBLK_PARAM_TYPE_BASIC`.
@@ -84,13 +98,16 @@ pub struct DeviceInfo {
     pub ublksrv_pid: i32,
     pub pad1: u32,
     pub flags: u64,
+    /// The server's own, which the kernel only keeps.
     pub ublksrv_flags: u64,
     pub owner: [u32; 2],
     pub reserved: [u64; 2],
 }
 
 /// `struct ublk_params`, up to its basic part.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Params {
     pub len: u32,
@@ -139,6 +156,10 @@ mod tests {
         // As bindgen computes them from ublk_cmd.h.
         assert_eq!(ADD_DEV, 0xC020_7504);
         assert_eq!(GET_QUEUE_AFFINITY, 0x8020_7501);
+        assert_eq!(GET_DEV_INFO, 0x8020_7502);
+        assert_eq!(GET_PARAMS, 0x8020_7509);
+        assert_eq!(START_USER_RECOVERY, 0xC020_7510);
+        assert_eq!(END_USER_RECOVERY, 0xC020_7511);
         assert_eq!(DEL_DEV_ASYNC, 0x8020_7514);
         assert_eq!(FETCH_REQ, 0xC010_7520);
         assert_eq!(COMMIT_AND_FETCH_REQ, 0xC010_7521);
