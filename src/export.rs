@@ -189,6 +189,14 @@ const PLUGIN: &str = "WEIR_NBD_PLUGIN";
 
 fn serve_nbd(nbd: &Nbd) -> Result<(), String> {
     device(&nbd.device)?;
+    if let Some(path) = nbd.device.strip_prefix("vfio-user:") {
+        // Else nbdkit would say it, after what is said here.
+        match fs::metadata(path) {
+            Ok(found) if found.file_type().is_socket() => {}
+            Ok(_) => return Err(format!("{}: {path} is no socket", nbd.device)),
+            Err(error) => return Err(format!("{}: {error}", nbd.device)),
+        }
+    }
     let plugin = plugin()?;
     free("socket", &nbd.socket)?;
     let control = nbd.control.clone().unwrap_or_else(|| beside(&nbd.socket));

@@ -6,6 +6,7 @@
 mod show;
 mod watch;
 
+use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -120,8 +121,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         }
     }
     match open(device).map_err(opening)? {
-        Device::Vfio(pci) => own(pci, act),
-        Device::VfioUser(pci) => own(pci, act),
+        Device::Vfio(pci) => own(pci, &args.action, act),
+        Device::VfioUser(pci) => own(pci, &args.action, act),
     }
 }
 
@@ -154,8 +155,17 @@ const WEIR: &str = "weir, for this command";
 /// Brings the controller up, and shuts it down afterwards.
 fn own<P: Pci>(
     pci: P,
+    action: &Action,
     act: impl FnOnce(&mut dyn Admin, &Holder) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
+    if matches!(action, Action::Stat(_) | Action::Watch { .. }) {
+        // Nobody need read it.
+        let _ = writeln!(
+            io::stderr(),
+            "note: nothing else does I/O on a controller that this command has brought up, so its counts are 0; beside weir export, \
+             name the control socket that it prints"
+        );
+    }
     let mut controller = Controller::new(pci, Options::default()).map_err(failed)?;
     let holder = Holder {
         name: WEIR,

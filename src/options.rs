@@ -41,7 +41,9 @@ impl CardArgs {
         card.queues = card.queues.max(self.queues.unwrap_or(1));
         card.luns = card.luns.max(self.luns.unwrap_or(1)).max(need_luns);
         if let Some(tags) = self.tags.filter(|tags| *tags > card.tags) {
-            card.tags = tags.checked_next_power_of_two().unwrap_or(tags);
+            // The next power of two, when that can be built.
+            let built = tags.checked_next_power_of_two();
+            card.tags = built.filter(|tags| *tags <= 4096).unwrap_or(tags);
         }
         card.entries = self.entries.unwrap_or(card.entries);
         card.data_bits = self.data_bits.unwrap_or(card.data_bits);
@@ -59,6 +61,24 @@ impl CardArgs {
         least("queues", self.queues)?;
         least("luns", self.luns)?;
         least("tags", self.tags)?;
+        Ok(card)
+    }
+
+    /// The card as it is built, for what has no run time at which fewer queues, LUNs or tags could be in use.
+    pub fn built(&self) -> Result<CardConfig, String> {
+        let card = self.card(1)?;
+        for (option, asked, has) in [
+            ("queues", self.queues, card.queues),
+            ("luns", self.luns, card.luns),
+            ("tags", self.tags, card.tags),
+        ] {
+            if let Some(asked) = asked.filter(|asked| *asked != has) {
+                return Err(format!(
+                    "--{option} {asked}: the card is built with {has}; a smaller number in use is set at run time, by weir sim and \
+                     weir serve"
+                ));
+            }
+        }
         Ok(card)
     }
 }
@@ -101,7 +121,7 @@ pub fn per_lun_number(text: &str) -> Result<PerLun<u16>, String> {
     per_lun(text, |value| {
         value
             .parse()
-            .map_err(|_| format!("'{value}' is no number from 0 to 65535"))
+            .map_err(|_| format!("'{value}' is no number from 0 to 65535 (of one LUN: LUN=N)"))
     })
 }
 

@@ -22,7 +22,7 @@ pub struct Args {
 
 /// Prints the map.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let config = args.card.card(1).map_err(Failure::Usage)?;
+    let config = args.card.built().map_err(Failure::Usage)?;
     crate::say(&if args.markdown {
         markdown(&config)
     } else {

@@ -21,7 +21,7 @@ const LIST: &str = "card.f";
 
 /// Writes a file a module and the list.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let config = args.card.card(1).map_err(Failure::Usage)?;
+    let config = args.card.built().map_err(Failure::Usage)?;
     let files = weir_card::card::card(&config).files();
     let write = |name: &str, text: &str| {
         let path = args.output.join(name);
@@ -30,6 +30,15 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     };
     fs::create_dir_all(&args.output)
         .map_err(|e| Failure::Usage(format!("cannot make {}: {e}", args.output.display())))?;
+    // The modules of a card that was written here before, by its list.
+    for name in fs::read_to_string(args.output.join(LIST))
+        .unwrap_or_default()
+        .lines()
+    {
+        if name.ends_with(".v") && !name.contains('/') {
+            let _ = fs::remove_file(args.output.join(name));
+        }
+    }
     let mut list = String::new();
     for (name, text) in &files {
         write(name, text)?;

@@ -100,8 +100,10 @@ fn time(text: &str) -> Result<u64, String> {
 pub fn run(args: &Args) -> Result<(), Failure> {
     let usage = |error: &dyn std::fmt::Display| Failure::Usage(error.to_string());
     let path = args.job.display().to_string();
-    let text = fs::read_to_string(&args.job)
-        .map_err(|e| Failure::Usage(format!("cannot read {path}: {e}")))?;
+    let bytes =
+        fs::read(&args.job).map_err(|e| Failure::Usage(format!("cannot read {path}: {e}")))?;
+    // As fio, which knows no encoding: such bytes stand in comments and names.
+    let text = String::from_utf8_lossy(&bytes);
     let file = fio::parse(&path, &text).map_err(|e| usage(&e))?;
     let options = PlanOptions {
         seed: args.seed,
@@ -132,7 +134,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         )));
     }
     let settings = settings(args, &card, &plan)?;
-    for path in [&args.json, &args.html].into_iter().flatten() {
+    for path in [&args.json, &args.html, &args.trace].into_iter().flatten() {
         // Told before the run, not after it.
         let opened = fs::OpenOptions::new().append(true).create(true).open(path);
         opened.map_err(|e| cannot_write(path, &e))?;
@@ -234,6 +236,7 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
     settings.link = args.link;
     settings.run.cpu_ns = args.cpu_ns;
     settings.run.soak_ns = args.soak_period;
+    settings.run.soak_most = settings.run.soak_most.min(tags);
     Ok(settings)
 }
 
@@ -320,6 +323,7 @@ fn report(
     }
     let mut lines = outcome.problems.clone();
     lines.extend(outcome.results.mismatches.iter().map(ToString::to_string));
+    lines.extend(outcome.results.failures.iter().map(ToString::to_string));
     let total = outcome.results.total();
     lines.push(format!(
         "{} wrong blocks, {} failed I/Os",

@@ -113,6 +113,9 @@ fn what_cannot_be_run_is_said_and_is_exit_code_2() {
         (&["--media-latency", "1000000000s"], "at most an hour"),
         (&["--cpu-ns", "1000000001"], "--cpu-ns"),
         (&["--json", "/dev/null/x"], "cannot write /dev/null/x"),
+        (&["--trace", "/dev/null/x"], "cannot write /dev/null/x"),
+        (&["--weight", "0:4"], "LUN=N"),
+        (&["--tags", "100000"], "tags = 100000 cannot be built"),
     ] {
         usage(&[&["sim", &good], wrong].concat(), says);
     }
@@ -123,6 +126,20 @@ fn what_cannot_be_run_is_said_and_is_exit_code_2() {
     );
     usage(&["sim", &good, "--link", "gen9x8"], "gen3x8");
     usage(&["rtl", "-o", "/dev/null/x"], "cannot make");
+    usage(
+        &["rtl", "-o", "/dev/null/x", "--tags", "3"],
+        "built with 512",
+    );
+    usage(&["regs", "--luns", "3"], "built with 32");
+    for (line, says) in [
+        ("size=200%", "200% is more than all"),
+        ("cpus_allowed=-1", "CPUs from 0 on"),
+        ("ioengine=nbd", "make fio"),
+    ] {
+        let wrong = job(&dir, &format!("[a]\nfilename=x\n{line}\n"));
+        usage(&["sim", &wrong], says);
+    }
+    let good = job(&dir, JOB);
     usage(
         &["sim", &good, "--media-bandwidth", "0"],
         "nothing would ever be moved",
@@ -145,7 +162,8 @@ fn what_cannot_be_run_is_said_and_is_exit_code_2() {
         ("ffff:ff:1f.7", "there is no PCI function"),
         ("/nowhere", "cannot open /nowhere"),
         ("/dev/null", "/dev/null: Identify"),
-        ("vfio-user:/nowhere", "cannot connect to /nowhere"),
+        ("vfio-user:/nowhere", "/nowhere: there is no such socket"),
+        ("vfio-user:/dev/null", "/dev/null: nobody listens there"),
         ("control:/nowhere", "there is no such socket"),
     ] {
         usage(&["lun", "list", "--device", name], part);
@@ -186,6 +204,14 @@ fn the_verilog_is_the_same_every_time_and_without_a_warning() {
         "the top comes last"
     );
     verilator_sys::lint(files, "card").unwrap();
+    // Where another card's modules were, only this one's are afterwards; what is not ours stays.
+    let two = dir.join("two");
+    fs::write(two.join("mine.v"), "").unwrap();
+    fs::write(two.join("old.v"), "").unwrap();
+    fs::write(two.join("card.f"), "old.v\n../one/card.v\n").unwrap();
+    write("two");
+    assert!(two.join("mine.v").exists() && !two.join("old.v").exists());
+    assert!(dir.join("one/card.v").exists());
 }
 
 #[test]

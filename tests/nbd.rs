@@ -295,12 +295,8 @@ fn what_is_in_use_or_missing_is_refused() {
         1,
         "another process has the device",
     );
-    refused(
-        "vfio-user:/nowhere",
-        &other,
-        1,
-        "cannot connect to /nowhere",
-    );
+    refused("vfio-user:/nowhere", &other, 2, "No such file");
+    refused("vfio-user:/dev/null", &other, 2, "is no socket");
     refused("rubbish", &other, 2, "names no device");
     let long = other.with_file_name("x".repeat(120));
     refused("01:00.0", &long, 2, "at most 107 bytes");

@@ -1,14 +1,25 @@
 //! What can go wrong between two ends.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::wire::command_name;
+
+fn why(source: &std::io::Error) -> String {
+    match source.kind() {
+        ErrorKind::NotFound => "there is no such socket".to_owned(),
+        ErrorKind::ConnectionRefused => {
+            "nobody listens there: it is no socket, or its server has ended".to_owned()
+        }
+        _ => source.to_string(),
+    }
+}
 
 /// Why a connection, or a request on it, failed. All but [`Error::Refused`] end the connection.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nobody serves there.
-    #[error("cannot connect to {path}: {source}")]
+    #[error("cannot connect to {path}: {}", why(source))]
     Connect {
         /// The socket.
         path: PathBuf,

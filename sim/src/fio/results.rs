@@ -1,7 +1,12 @@
 //! What a run found.
 
+use std::fmt;
+
+use weir_nvme::StatusCode;
+
 use super::device::LunCardStats;
 use super::expect::Mismatch;
+use super::generator::Io;
 use super::stats::Stats;
 
 /// One job instance's share.
@@ -45,6 +50,38 @@ pub struct LunResult {
     pub card: Option<LunCardStats>,
 }
 
+/// A command that the card failed.
+#[derive(Clone, Debug)]
+pub struct FailedIo {
+    /// Job.
+    pub job: String,
+    /// The I/O that it was of.
+    pub io: Io,
+    /// NVMe status, SCT and SC.
+    pub status: u16,
+    /// When that was seen, from the start of the run, simulated ns.
+    pub at_ns: u64,
+}
+
+impl fmt::Display for FailedIo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Io {
+            op,
+            lun,
+            lba,
+            blocks,
+            ..
+        } = self.io;
+        let status = StatusCode(self.status);
+        let (job, at_ns) = (&self.job, self.at_ns);
+        write!(
+            f,
+            "LUN {lun}, LBA {lba}, {blocks} blocks: {op:?} of job {job} failed at {at_ns} ns with status {:#05x}, {status:?}",
+            self.status
+        )
+    }
+}
+
 /// What a run found.
 #[derive(Clone, Debug)]
 pub struct Results {
@@ -58,6 +95,10 @@ pub struct Results {
     pub cpu_busy: Vec<f64>,
     /// The first wrong blocks.
     pub mismatches: Vec<Mismatch>,
+    /// The first commands that failed.
+    pub failures: Vec<FailedIo>,
+    /// Changes (`--at`) whose time the run did not reach.
+    pub events_left: usize,
     /// Whether the run ended at its count of I/Os.
     pub ios_reached: bool,
 }

@@ -12,7 +12,7 @@ use super::expect::{Mismatch, Shadow, Token};
 use super::generator::{Generator, Io, Next, Op};
 use super::options::Verify;
 use super::plan::Plan;
-use super::results::{LunSample, Results};
+use super::results::{FailedIo, LunSample, Results};
 use super::slab::Slab;
 use super::stats::Stats;
 use crate::rng::Rng;
@@ -24,9 +24,11 @@ pub struct RunOptions {
     pub cpu_ns: u64,
     /// Changes at given times.
     pub events: Vec<Event>,
-    /// At this period, simulated ns, every LUN's depth becomes a random 2..=16, and completions are reaped by the
-    /// submitting CPU or its neighbour in turn.
+    /// At this period, simulated ns, every LUN's depth becomes a random one of 2 to `soak_most`, and completions are reaped
+    /// by the submitting CPU or its neighbour in turn.
     pub soak_ns: Option<u64>,
+    /// The greatest depth of the soak, at most the tags in use.
+    pub soak_most: u32,
     /// Blocks of 512 bytes in one command at most (MDTS); longer I/Os become several commands.
     pub max_transfer_blocks: u32,
 }
@@ -37,6 +39,7 @@ impl Default for RunOptions {
             cpu_ns: 0,
             events: Vec::new(),
             soak_ns: None,
+            soak_most: 16,
             max_transfer_blocks: 256,
         }
     }
@@ -156,6 +159,7 @@ struct Engine<'a> {
     completed: u64,
     stopped: bool,
     mismatches: Vec<Mismatch>,
+    failures: Vec<FailedIo>,
     sample_ns: u64,
     next_sample_ns: u64,
     /// Completions that carried an id nobody knows.
@@ -236,6 +240,7 @@ impl<'a> Engine<'a> {
             completed: 0,
             stopped: false,
             mismatches: Vec::new(),
+            failures: Vec::new(),
             sample_ns: 1024,
             next_sample_ns: now,
             unknown: None,
@@ -370,7 +375,9 @@ impl<'a> Engine<'a> {
             && at <= now
         {
             for lun in 0..self.luns.len() as u32 {
-                let depth = 2 + self.soak_rng.below(15) as u32;
+                let most = self.options.soak_most.max(1);
+                let least = most.min(2);
+                let depth = least + self.soak_rng.below(u64::from(most - least) + 1) as u32;
                 device.control(Control::Depth { lun, depth })?;
             }
             self.reap_shift = (self.reap_shift + 1) % 2 % self.cpus.len();

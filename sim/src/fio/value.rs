@@ -78,7 +78,11 @@ pub fn bounded(text: &str, kb_base: u64, min: u64, max: u64) -> Result<u64, Stri
 pub fn amount(text: &str, kb_base: u64) -> Result<Amount, String> {
     match text.strip_suffix('%') {
         Some(percent) => {
-            bounded(percent, kb_base, 0, 100).map(|percent| Amount::Percent(percent as u32))
+            let value = integer(percent, kb_base)?;
+            if value > 100 {
+                return Err(format!("{text} is more than all: 1% to 100%"));
+            }
+            Ok(Amount::Percent(value as u32))
         }
         None => integer(text, kb_base).map(Amount::Bytes),
     }
@@ -161,7 +165,9 @@ pub fn cpu_list(text: &str) -> Result<Vec<u32>, String> {
     const MAX: u64 = 4095;
     let mut cpus = Vec::new();
     for part in text.split(',') {
-        let (lo, hi) = range(part.trim(), |one| bounded(one, 1024, 0, MAX))?;
+        let (lo, hi) = range(part.trim(), |one| bounded(one, 1024, 0, MAX)).map_err(|why| {
+            format!("`{text}`: {why}; CPUs from 0 on and ranges of them, such as 0,2-3")
+        })?;
         cpus.extend(lo as u32..=hi as u32);
     }
     Ok(cpus)

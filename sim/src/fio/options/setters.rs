@@ -79,6 +79,13 @@ pub(super) fn ioengine(o: &mut JobOptions, arg: Arg) -> Result<(), String> {
     o.sync_engine = match text {
         "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" | "mmap" => true,
         "libaio" | "io_uring" | "io_uring_cmd" | "posixaio" | "sg" => false,
+        "nbd" => {
+            return Err(
+                "nbd is for real fio, on the simulated card by `make fio` or `weir export nbd`; here libaio stands for an engine \
+                 that has iodepth I/Os in flight"
+                    .into(),
+            );
+        }
         _ => {
             return Err(format!(
                 "`{text}` is not supported; of fio's engines sync, psync, vsync, pvsync, pvsync2, mmap (one I/O at a \

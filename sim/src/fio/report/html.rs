@@ -268,7 +268,7 @@ fn budgets(report: &Report, out: &mut String) {
         .any(|lun| lun.samples.iter().any(|s| s.executing.is_some()))
     {
         out.push_str(
-            "<p>What executes, and the depth, are read out of the simulated card's state as it runs: the card knows nothing of it.</p>",
+            "<p>What executes, and the depth, are read from the simulated card's registers while it runs; that takes no simulated time and changes nothing.</p>",
         );
     }
     let names = [

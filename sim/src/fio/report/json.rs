@@ -311,6 +311,7 @@ fn weir(report: &Report) -> Value {
         "wrong_blocks": total.mismatches,
         "failed_ios": total.errors(),
         "wrong": results.mismatches.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "failed": results.failures.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "cpu_busy": results.cpu_busy,
         "luns": results.luns.iter().enumerate().map(|(number, one)| lun(number, one)).collect::<Vec<_>>(),
         "simulator": { "cycles": simulator.cycles, "skipped": simulator.skipped, "wall_s": simulator.wall_s },

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::super::plan::Instance;
+use super::super::results::InstanceResult;
 use super::super::stats::{DirectionStats, Stats};
 use super::{Report, iec, si, time};
 
@@ -21,11 +23,11 @@ fn header(report: &Report, out: &mut String) {
     let (file, plan, results) = (report.file, report.plan, report.results);
     let _ = writeln!(
         out,
-        "{}: {} job instances on {} CPUs, {} LUNs; {} simulated, seed {}",
+        "{}: {} on {}, {}; {} simulated, seed {}",
         file.path,
-        plan.instances.len(),
-        plan.cpus,
-        plan.luns.len(),
+        many(plan.instances.len(), "job instance"),
+        many(plan.cpus as usize, "CPU"),
+        many(plan.luns.len(), "LUN"),
         time(results.elapsed_ns as f64),
         plan.seed
     );
@@ -37,10 +39,38 @@ fn header(report: &Report, out: &mut String) {
         n => {
             let _ = writeln!(
                 out,
-                "note: the run's count of I/Os was reached before {n} job instances could start"
+                "note: the run's count of I/Os was reached before {} could start",
+                many(n, "job instance")
             );
         }
     }
+    if results.events_left > 0 {
+        let _ = writeln!(
+            out,
+            "note: the run ended before the time of {}: --at counts from its start",
+            many(results.events_left, "change")
+        );
+    }
+    let counted = |stats: &Stats| stats.read.ios + stats.write.ios + stats.flush.ios > 0;
+    let all_in_ramp = |(plan, result): (&Instance, &InstanceResult)| {
+        result.started && plan.ramp_ns > 0 && !counted(&result.stats)
+    };
+    let silent = plan.instances.iter().zip(&results.instances);
+    match silent.filter(|each| all_in_ramp(*each)).count() {
+        0 => {}
+        n => {
+            let _ = writeln!(
+                out,
+                "note: {} had done all within the ramp (ramp_time), so that nothing of it counts",
+                many(n, "job instance")
+            );
+        }
+    }
+}
+
+/// A number of things.
+fn many(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Columns of every direction's line.
@@ -194,6 +224,9 @@ fn footer(report: &Report, out: &mut String) {
     }
     for mismatch in &results.mismatches {
         let _ = writeln!(out, "wrong: {mismatch}");
+    }
+    for failure in &results.failures {
+        let _ = writeln!(out, "failed: {failure}");
     }
     if !results.cpu_busy.is_empty() {
         let list: Vec<String> = results

@@ -3,13 +3,13 @@
 use super::super::device::{Completion, Device};
 use super::super::generator::Op;
 use super::super::options::Mix;
-use super::super::results::{InstanceResult, LunResult, LunSample, Results};
+use super::super::results::{FailedIo, InstanceResult, LunResult, LunSample, Results};
 use super::super::stats::{DirectionStats, Stats};
 use super::{Engine, Flight};
 use crate::pattern::BLOCK;
 
-/// Mismatches kept with their details.
-const MISMATCHES_KEPT: usize = 16;
+/// Mismatches, and I/Os that failed, kept with their details.
+const KEPT: usize = 16;
 
 impl Engine<'_> {
     /// A pass or a verification ends: its time counts for the directions it used, as fio's update_runtime does.
@@ -41,7 +41,17 @@ impl Engine<'_> {
         let io = flight.io;
         let instance = flight.instance;
         let ok = completion.status == 0;
-        flight.failed |= !ok;
+        if !ok {
+            flight.failed = true;
+            if self.failures.len() < KEPT {
+                self.failures.push(FailedIo {
+                    job: self.plan.instances[instance].name.clone(),
+                    io,
+                    status: completion.status,
+                    at_ns: now - self.origin_ns,
+                });
+            }
+        }
         let mut outcome = Ok(());
         if let Some(token) = &command.token {
             match (io.op, ok) {
@@ -55,7 +65,7 @@ impl Engine<'_> {
         if let Err(wrong) = outcome {
             self.jobs[instance].stats.mismatches += wrong.blocks;
             self.luns[io.lun as usize].stats.mismatches += wrong.blocks;
-            if self.mismatches.len() < MISMATCHES_KEPT {
+            if self.mismatches.len() < KEPT {
                 self.mismatches.push(wrong.first);
             }
         }
@@ -187,6 +197,8 @@ impl Engine<'_> {
                 Vec::new()
             },
             mismatches: self.mismatches,
+            failures: self.failures,
+            events_left: self.events.len(),
             ios_reached: self.stopped,
         }
     }

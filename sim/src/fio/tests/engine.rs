@@ -152,6 +152,27 @@ fn an_io_error_ends_its_job_and_is_counted() {
     let results = run(&plan, &RunOptions::default(), &mut model, &mut |_| {}).expect("runs");
     assert_eq!(results.total().write.errors, 1);
     assert!(results.total().write.ios < 64 && !results.is_good());
+    let failures: Vec<String> = results.failures.iter().map(ToString::to_string).collect();
+    assert_eq!(failures.len(), 1);
+    assert!(
+        failures[0].starts_with("LUN 0, LBA 16, 8 blocks: Write of job a failed at ")
+            && failures[0].ends_with("with status 0x281, UNRECOVERED_READ_ERROR"),
+        "{failures:?}"
+    );
+}
+
+/// As fio 3.33, told by when a job with `ioengine=null thinktime=20000` ends: 60 I/Os after 1.2 s, `ramp_time=1` or not.
+#[test]
+fn the_number_of_ios_counts_from_the_start_on() {
+    let text = "[j]\nrw=randread\nbs=4k\nsize=64m\nruntime=10\nramp_time=1\nnumber_ios=400\n";
+    let options = PlanOptions {
+        time_ns: Some(10_000_000),
+        ..PlanOptions::default()
+    };
+    let (results, model) = go(text, &options);
+    assert_eq!(model.log.len(), 400);
+    let counted = results.total().read.ios;
+    assert!((1..400).contains(&counted), "{counted} of 400");
 }
 
 #[test]
@@ -401,6 +422,37 @@ fn the_soak_changes_every_lun_s_depth_within_2_and_16() {
             .len()
             > 5
     );
+}
+
+/// A depth of more than the tags in use would be refused by the card.
+#[test]
+fn the_soak_stays_within_the_tags() {
+    let plan = planned(
+        "[j]\nioengine=libaio\niodepth=8\nrw=randread\nsize=4m\nruntime=1\ntime_based\n",
+        &PlanOptions {
+            time_ns: Some(500_000),
+            ..PlanOptions::default()
+        },
+    );
+    for (most, want) in [(1, 1..=1), (3, 2..=3)] {
+        let options = RunOptions {
+            soak_ns: Some(10_000),
+            soak_most: most,
+            ..RunOptions::default()
+        };
+        let mut model = model(&plan);
+        run(&plan, &options, &mut model, &mut |_| {}).expect("runs");
+        let depths: Vec<u32> = model
+            .controls
+            .iter()
+            .filter_map(|(_, control)| match control {
+                Control::Depth { depth, .. } => Some(*depth),
+                Control::Weight { .. } => None,
+            })
+            .collect();
+        assert!(depths.len() > 40 && depths.iter().all(|depth| want.contains(depth)));
+        assert!(want.clone().all(|depth| depths.contains(&depth)));
+    }
 }
 
 /// A host that takes 1 us a submission and 1 us a completion does no more than 500,000 I/Os a second on a CPU.
