@@ -1,7 +1,7 @@
 //! [`Guest`]: a QEMU, and its console read line by line as it comes.
 
 use crate::initrd;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -159,6 +159,34 @@ impl Guest {
         }
         qemu.arg("-kernel").arg(tools.join("vmlinuz"));
         qemu.arg("-initrd").arg(initrd).args(["-append", &kernel]);
+        Guest::start(boot, qemu)
+    }
+
+    /// Starts QEMU by the first command line of docs/serve.md, the card served at `socket`.
+    pub fn documented(dir: &Path, boot: &Boot, socket: &Path) -> Guest {
+        let tools = initrd::tools();
+        let initrd = initrd::initrd(dir, boot).expect("the initrd could not be made");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/serve.md");
+        let document = fs::read_to_string(path).expect("docs/serve.md is there");
+        let lines = document
+            .lines()
+            .skip_while(|line| !line.starts_with("    qemu-system-x86_64 "))
+            .take_while(|line| !line.is_empty());
+        let text: String = lines.map(|line| line.trim_end_matches('\\')).collect();
+        let mut words = words(&text).into_iter();
+        assert_eq!(words.next().as_deref(), Some("qemu-system-x86_64"));
+        let mut qemu = Command::new(tools.join("qemu"));
+        for word in words {
+            match word.as_str() {
+                "vmlinuz" => qemu.arg(tools.join("vmlinuz")),
+                "initrd" => qemu.arg(&initrd),
+                word => qemu.arg(word.replace("card.sock", socket.to_str().expect("UTF-8"))),
+            };
+        }
+        Guest::start(boot, qemu)
+    }
+
+    fn start(boot: &Boot, mut qemu: Command) -> Guest {
         qemu.stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
@@ -253,6 +281,18 @@ impl Guest {
         let step = self.steps.last().map_or("booting", |step| step.as_str());
         panic!("guest {}: {why}; it was at: {step}", self.name);
     }
+}
+
+/// The words of a command line, as a shell reads them: single quotes hold one together.
+fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (i, part) in line.split('\'').enumerate() {
+        match i % 2 {
+            0 => words.extend(part.split_whitespace().map(str::to_owned)),
+            _ => words.push(part.to_owned()),
+        }
+    }
+    words
 }
 
 impl Drop for Guest {
