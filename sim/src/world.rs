@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use crate::axi::{Checker, Violation};
 use crate::card::{Card, CardError, CardIn, CardOut};
@@ -56,6 +57,11 @@ impl WorldConfig {
     }
 }
 
+/// MiB that must be free while waves are written: more than the writer holds back.
+const WAVES_ROOM: u64 = 64;
+/// Cycles clocked between two looks at that.
+const WAVES_LOOK: u64 = 1 << 14;
+
 /// Why the simulation cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
@@ -104,6 +110,17 @@ pub enum WorldError {
         cycles: u64,
         /// Where everything stands.
         state: String,
+    },
+    /// Verilator's writer of waves ends the process when the disk is full, so the run ends before that.
+    #[error(
+        "the waves have left {free} MiB where {} is, and {WAVES_ROOM} are kept free: trace less (--ios, --time), or elsewhere",
+        .path.display()
+    )]
+    WavesFull {
+        /// The waves.
+        path: PathBuf,
+        /// MiB that are left.
+        free: u64,
     },
     /// The simulation has failed before; its error was given then.
     #[error("the simulation has failed already")]
@@ -154,6 +171,8 @@ pub struct World {
     outstanding: u64,
     progress: u64,
     failed: bool,
+    /// Where waves are written.
+    waves: Option<PathBuf>,
     link: Link,
 }
 
@@ -201,6 +220,7 @@ impl World {
             outstanding: 0,
             progress: 0,
             failed: false,
+            waves: None,
             link: config.link,
         };
         world.input.bar0 = world.bar0.initial();
@@ -288,6 +308,9 @@ impl World {
         i.flr = false;
         self.cycle += 1;
         self.clocked += 1;
+        if self.clocked.is_multiple_of(WAVES_LOOK) {
+            self.waves_fit()?;
+        }
         Ok(())
     }
 
@@ -566,15 +589,40 @@ impl World {
     }
 
     /// Starts an FST trace of the card.
-    pub fn trace(&mut self, path: &std::path::Path) -> Result<(), WorldError> {
+    pub fn trace(&mut self, path: &Path) -> Result<(), WorldError> {
         let cycle = self.cycle;
+        self.waves = Some(path.to_owned());
+        self.waves_fit()?;
         self.card
             .trace(path)
             .map_err(|source| WorldError::Card { cycle, source })
     }
 
+    /// An error when the disk that waves are written to is nearly full.
+    fn waves_fit(&self) -> Result<(), WorldError> {
+        let Some(path) = &self.waves else {
+            return Ok(());
+        };
+        let folder = match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        };
+        // What cannot be asked is not taken for full.
+        let free = rustix::fs::statvfs(folder).map_or(u64::MAX, |disk| {
+            disk.f_bavail.saturating_mul(disk.f_frsize) >> 20
+        });
+        match free < WAVES_ROOM {
+            true => Err(WorldError::WavesFull {
+                path: path.clone(),
+                free,
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Ends the trace, if one was started, so that its file is complete even when the world is never dropped.
     pub fn trace_end(&mut self) {
+        self.waves = None;
         self.card.trace_end();
     }
 
