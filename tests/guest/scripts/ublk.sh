@@ -94,6 +94,19 @@ ublk() {
     has /tmp/removed "/dev/ublkb0 is removed"
     until_true 30 [ ! -e /dev/ublkc0 ]
 
+    step "weir export ublk is killed at any moment of its start, and starts"
+    for moment in 0.03 0.08 0.15 0.25 0.4 0.6; do
+        weir export ublk --device $bdf >/tmp/export 2>&1 & export=$!
+        sleep $moment
+        kill -KILL $export 2>/dev/null || { cat /tmp/export; fail "it ended by itself"; }
+        wait $export 2>/dev/null || true
+    done
+    start_export $bdf
+    [ "$(cd /dev && ls ublkb* | wc -l)" = $luns ] || fail "block devices: $(ls /dev/ublkb*)"
+    kill -TERM $export
+    wait $export || { cat /tmp/export; fail "export"; }
+    [ -z "$(cd /dev && ls -d ublk[bc]* 2>/dev/null)" ] || fail "left: $(ls -d /dev/ublk*)"
+
     step "weir export ublk: one LUN of several"
     start_export $bdf --lun 1 --queues 1 --depth 4
     [ "$(cd /dev && ls ublkb*)" = ublkb0 ] || fail "block devices: $(ls /dev/ublkb*)"

@@ -108,8 +108,8 @@ impl Owner {
 /// How long the kernel may need to quiesce the device of a server that was killed.
 const QUIESCE: Duration = Duration::from_secs(10);
 
-/// The devices that exports of `controller` which died have left, by `/sys/class/ublk-char`. An error when one that lives
-/// has them.
+/// The devices that exports of `controller` which died have left, by `/sys/class/ublk-char`: those that are quiesced, and
+/// those that were not started yet. An error when one that lives has them.
 pub fn left(control: &Rc<Control>, controller: &str) -> Result<Vec<Node>, Error> {
     let mut nodes = Vec::new();
     // Not there: there never was a device.
@@ -132,14 +132,14 @@ pub fn left(control: &Rc<Control>, controller: &str) -> Result<Vec<Node>, Error>
             continue;
         }
         let mut waited = Duration::ZERO;
-        while node.info.state != uapi::STATE_QUIESCED {
+        while node.info.state == uapi::STATE_LIVE {
             let pid = node.info.ublksrv_pid;
             if pid > 0 && Path::new(&format!("/proc/{pid}")).exists() {
                 let path = node.block();
                 return Err(Error::Served { path, pid });
             }
             if waited >= QUIESCE {
-                break;
+                return Err(Error::NotQuiet { path: node.block() });
             }
             sleep(Duration::from_millis(50));
             waited += Duration::from_millis(50);
@@ -250,6 +250,11 @@ impl Node {
     /// Hardware queues, and tags of each.
     pub fn queues(&self) -> (u16, u16) {
         (self.info.nr_hw_queues, self.info.queue_depth)
+    }
+
+    /// Was never started, or is stopped.
+    pub fn is_dead(&self) -> bool {
+        self.info.state == uapi::STATE_DEAD
     }
 
     /// Was left by an export that died, and is not started again.

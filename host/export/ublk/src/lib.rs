@@ -194,6 +194,15 @@ pub enum Error {
         /// The process.
         pid: i32,
     },
+    /// The kernel does not let go of a server that died.
+    #[error(
+        "{}: its server has died, but requests are still on the way; try again",
+        .path.display()
+    )]
+    NotQuiet {
+        /// The device.
+        path: PathBuf,
+    },
     /// A device that was left has other queues than asked for, or than another.
     #[error(
         "{}, which an export that died has left, has {queues} hardware queues of {depth}: export with --queues {queues} --depth \
@@ -279,8 +288,9 @@ pub fn start(device: &str, config: &Config) -> Result<Box<dyn Export>, Error> {
 /// them fails.
 pub fn remove_dead(device: &str) -> Result<Vec<PathBuf>, Error> {
     let nodes = left(&Control::open()?, device)?;
-    nodes
-        .iter()
+    // One that is not started may be about to be; the next export removes it if it is not.
+    let quiesced = nodes.iter().filter(|node| !node.is_dead());
+    quiesced
         .map(|node| node.remove().map(|()| node.block()))
         .collect()
 }
@@ -311,6 +321,11 @@ where
     ) -> Result<Self, Error> {
         let mut controller = Controller::new(pci.clone(), Options::default())?;
         let luns = choose(controller.luns(), &config.luns)?;
+        // The controller is ours by now, so no other export is about to start these.
+        for node in left.iter().filter(|node| node.is_dead()) {
+            node.remove()?;
+        }
+        left.retain(|node| !node.is_dead());
         left.retain(|node| luns.iter().any(|lun| lun.index == node.owner().lun()));
         let config = as_left(config, &left)?;
         let most = controller.info().submission_queues;

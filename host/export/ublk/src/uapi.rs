@@ -52,8 +52,10 @@ pub const MAX_DEPTH: u16 = 4096;
 pub const F_USER_RECOVERY: u64 = 1 << 3;
 /// `UBLK_F_USER_RECOVERY_REISSUE`: which gets the requests that the dead one had, too.
 pub const F_USER_RECOVERY_REISSUE: u64 = 1 << 4;
-/// `UBLK_S_DEV_QUIESCED`, a [`DeviceInfo::state`]: its server died, and no request is on the way any more.
-pub const STATE_QUIESCED: u16 = 2;
+/// `UBLK_S_DEV_DEAD`, a [`DeviceInfo::state`]: not started, or stopped.
+pub const STATE_DEAD: u16 = 0;
+/// `UBLK_S_DEV_LIVE`.
+pub const STATE_LIVE: u16 = 1;
 /// `UBLK_F_CMD_IOCTL_ENCODE`: commands are numbered as above; Linux 6.4 or later.
 pub const F_CMD_IOCTL_ENCODE: u64 = 1 << 6;
 /// `UBLK_PARAM_TYPE_BASIC`.
