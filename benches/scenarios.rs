@@ -11,12 +11,6 @@ use weir_sim::model::ModelOptions;
 use weir_sim::run::Settings;
 use weir_sim::time::Latency;
 
-const RULES: [(&str, Fairness); 3] = [
-    ("none", Fairness::NONE),
-    ("even", Fairness::EVEN),
-    ("weighted", Fairness::WEIGHTED),
-];
-
 /// Sections of a job file: LUN, jobs, iodepth.
 type Sections = Vec<(u32, u32, u32)>;
 
@@ -101,7 +95,7 @@ fn main() {
     );
     for luns in [1, 2, 4, 8, 16, 32] {
         let mut free = 0.0;
-        for (name, rule) in RULES {
+        for (name, rule) in Fairness::NAMES {
             let jobs = (32 / luns).max(1);
             let sections = (0..luns)
                 .map(|lun| (lun, jobs, 1024 / jobs / luns))
@@ -130,7 +124,7 @@ fn main() {
     );
     for luns in [2, 4, 8, 16] {
         let mut free = 0.0;
-        for (name, rule) in RULES {
+        for (name, rule) in Fairness::NAMES {
             let light = (1..luns).map(|lun| (lun, 1, 4));
             let sections = [(0, 8, 64)].into_iter().chain(light).collect();
             let ran = bench.shared_tags(sections, rule, 1500);

@@ -15,7 +15,7 @@ use weir_driver::nvme::feature::Fairness;
 use weir_driver::{Admin, Controller, Error, Options, Pci};
 
 use crate::Failure;
-use crate::options::{PerLun, per_lun_number};
+use crate::options::{PerLun, fairness, per_lun_number};
 use show::Snapshot;
 
 /// Arguments.
@@ -76,8 +76,8 @@ struct Change {
     #[arg(long, value_name = "N")]
     tags: Option<u16>,
     /// How LUNs share tags, media and link.
-    #[arg(long, value_name = "RULE", value_parser = ["none", "even", "weighted"])]
-    fairness: Option<String>,
+    #[arg(long, value_name = "RULE", value_parser = fairness())]
+    fairness: Option<Fairness>,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -248,17 +248,15 @@ fn set(admin: &mut dyn Admin, change: &Change) -> Result<(), Failure> {
             return Err(Failure::Usage(format!("--{option}: there is no LUN {lun}")));
         }
     }
-    let rule = change.fairness.as_deref().map(|rule| match rule {
-        "even" => Fairness::EVEN,
-        "weighted" => Fairness::WEIGHTED,
-        _ => Fairness::NONE,
-    });
     if let Some(value) = change.tags {
         range("tags", value, tags)?;
     }
-    if change.tags.is_some() || rule.is_some() {
-        let (depth, fairness) = admin.tags().map_err(failed)?;
-        let set = admin.set_tags(change.tags.unwrap_or(depth), rule.unwrap_or(fairness));
+    if change.tags.is_some() || change.fairness.is_some() {
+        let (depth, rule) = admin.tags().map_err(failed)?;
+        let set = admin.set_tags(
+            change.tags.unwrap_or(depth),
+            change.fairness.unwrap_or(rule),
+        );
         set.map_err(failed)?;
     }
     for (lun, before, budget) in budgets {

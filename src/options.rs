@@ -1,7 +1,9 @@
 //! What several subcommands take: the card's configuration, and values given for one LUN or for all.
 
 use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use weir_card::config::CardConfig;
+use weir_nvme::feature::Fairness;
 use weir_sim::fio;
 use weir_sim::time::Latency;
 
@@ -113,6 +115,14 @@ pub fn per_lun<T>(
     Ok(PerLun {
         lun,
         value: value(rest)?,
+    })
+}
+
+/// Reads a fairness rule by its name.
+pub fn fairness() -> impl TypedValueParser<Value = Fairness> {
+    PossibleValuesParser::new(Fairness::NAMES.map(|(name, _)| name)).map(|text| {
+        let named = Fairness::NAMES.iter().find(|(name, _)| *name == text);
+        named.map_or(Fairness::NONE, |(_, rule)| *rule)
     })
 }
 

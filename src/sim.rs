@@ -16,7 +16,9 @@ use weir_sim::run::{self, Outcome, Settings};
 use weir_sim::time::Latency;
 
 use crate::Failure;
-use crate::options::{CardArgs, PerLun, bandwidth, per_lun_latency, per_lun_number, size};
+use crate::options::{
+    CardArgs, PerLun, bandwidth, fairness, per_lun_latency, per_lun_number, size,
+};
 
 /// Arguments.
 #[derive(clap::Args)]
@@ -43,13 +45,13 @@ pub struct Args {
     /// A change at a simulated time from the start: 200us lun3.depth=4, or lun3.weight=2.
     #[arg(long, num_args = 2, value_names = ["TIME", "CHANGE"])]
     at: Vec<String>,
-    /// At this period each LUN's depth becomes a random 2 to 16, and completions are reaped on the submitting CPU or its
+    /// At this period each LUN's depth becomes a random 2 to 16, or the tags in use if fewer, and completions are reaped on the submitting CPU or its
     /// neighbour in turn.
     #[arg(long, value_name = "TIME", value_parser = time)]
     soak_period: Option<u64>,
     /// How LUNs share tags, media and link.
-    #[arg(long, value_name = "RULE", value_parser = ["none", "even", "weighted"], default_value = "none")]
-    fairness: String,
+    #[arg(long, value_name = "RULE", value_parser = fairness(), default_value = "none")]
+    fairness: Fairness,
     /// Weight of one LUN or of all under the weighted rule.
     #[arg(long, value_name = "[LUN=]N", value_parser = per_lun_number)]
     weight: Vec<PerLun<u16>>,
@@ -225,11 +227,7 @@ fn settings(args: &Args, card: &CardConfig, plan: &Plan) -> Result<Settings, Fai
         fits("at", depth, value)?;
         settings.run.events.push(event);
     }
-    settings.fairness = match args.fairness.as_str() {
-        "even" => Fairness::EVEN,
-        "weighted" => Fairness::WEIGHTED,
-        _ => Fairness::NONE,
-    };
+    settings.fairness = args.fairness;
     settings.queues = args.card.queues.unwrap_or(card.queues);
     settings.tags = tags;
     settings.media_bandwidth = args.media_bandwidth;
@@ -299,7 +297,11 @@ fn report(
     let simulator = Simulator {
         title: format!(
             "{} card, {} queues, {} tags, link {}, fairness {}",
-            card.name, settings.queues, settings.tags, settings.link, args.fairness
+            card.name,
+            settings.queues,
+            settings.tags,
+            settings.link,
+            args.fairness.name()
         ),
         cycles: outcome.cycles,
         skipped: outcome.cycles - outcome.clocked,

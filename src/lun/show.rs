@@ -81,7 +81,7 @@ impl Snapshot {
                 text,
                 "{} tags, of which {depth} may be used; fairness {}; {} LUNs",
                 weir.tags,
-                rule(fairness),
+                fairness.name(),
                 self.luns.len()
             );
         } else {
@@ -202,20 +202,10 @@ impl Snapshot {
                 "tags": info.weir.map(|weir| weir.tags),
                 "clock_khz": info.weir.map(|weir| weir.clock_khz),
                 "tag_depth": self.tags.map(|(depth, _)| depth),
-                "fairness": self.tags.map(|(_, fairness)| rule(fairness)),
+                "fairness": self.tags.map(|(_, fairness)| fairness.name()),
             },
             "luns": luns,
         })
-    }
-}
-
-/// A fairness rule's name.
-fn rule(fairness: Fairness) -> &'static str {
-    match fairness {
-        Fairness::NONE => "none",
-        Fairness::EVEN => "even",
-        Fairness::WEIGHTED => "weighted",
-        _ => "unknown",
     }
 }
 

@@ -98,7 +98,12 @@ impl Admin for Fake {
     }
 }
 
-fn change(depth: &[&str], weight: &[&str], tags: Option<u16>, fairness: Option<&str>) -> Change {
+fn change(
+    depth: &[&str],
+    weight: &[&str],
+    tags: Option<u16>,
+    fairness: Option<Fairness>,
+) -> Change {
     let read = |texts: &[&str]| {
         texts
             .iter()
@@ -109,7 +114,7 @@ fn change(depth: &[&str], weight: &[&str], tags: Option<u16>, fairness: Option<&
         depth: read(depth),
         weight: read(weight),
         tags,
-        fairness: fairness.map(str::to_owned),
+        fairness,
     }
 }
 
@@ -123,7 +128,12 @@ fn taken(fake: &mut Fake, statistics: bool) -> Snapshot {
 #[test]
 fn what_is_set_is_listed() {
     let mut fake = fake();
-    let change = change(&["8", "4=2"], &["lun1=7"], Some(48), Some("weighted"));
+    let change = change(
+        &["8", "4=2"],
+        &["lun1=7"],
+        Some(48),
+        Some(Fairness::WEIGHTED),
+    );
     assert!(set(&mut fake, &change).is_ok());
     let json = taken(&mut fake, false).json();
     let column = |key: &str| -> Vec<u64> {
@@ -148,7 +158,7 @@ fn what_is_set_is_listed() {
     );
     // Only what changes is sent, and the rule alone leaves the tag depth.
     let sets = fake.sets;
-    let rule = super::tests::change(&["0=8"], &[], None, Some("even"));
+    let rule = super::tests::change(&["0=8"], &[], None, Some(Fairness::EVEN));
     assert!(set(&mut fake, &rule).is_ok());
     assert_eq!(
         (fake.sets, fake.tags.depth(), fake.tags.fairness()),

@@ -166,6 +166,21 @@ pub enum Fairness {
     WEIGHTED = 2,
 }
 
+impl Fairness {
+    /// The rules' names for people.
+    pub const NAMES: [(&str, Fairness); 3] = [
+        ("none", Fairness::NONE),
+        ("even", Fairness::EVEN),
+        ("weighted", Fairness::WEIGHTED),
+    ];
+
+    /// This one's; `unknown` for one that there is not.
+    pub fn name(self) -> &'static str {
+        let named = Self::NAMES.iter().find(|(_, rule)| *rule == self);
+        named.map_or("unknown", |(name, _)| name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
