@@ -10,6 +10,7 @@
 //! Within an ID answers keep their order; between IDs the one that is ready first goes first. With no latency R is valid
 //! in the cycle after AR, B in the cycle after WLAST, and every ready is high.
 
+use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -107,7 +108,7 @@ pub struct Slave {
     read_order: Vec<u64>,
     write_order: Vec<u64>,
     reads: Queue,
-    read_slots: Slots<Addr>,
+    read_slots: Slab<Addr>,
     active: Vec<ReadBurst>,
     current: usize,
     spare: Vec<Vec<u8>>,
@@ -115,7 +116,7 @@ pub struct Slave {
     beat: u32,
     buffer: WriteBuffer,
     answers: Queue,
-    answer_slots: Slots<Waiting>,
+    answer_slots: Slab<Waiting>,
     spare_buffers: Vec<WriteBuffer>,
     stats: SlaveStats,
 }
@@ -131,7 +132,7 @@ impl Slave {
             read_order: vec![0; shape.ids()],
             write_order: vec![0; shape.ids()],
             reads: Queue::new(),
-            read_slots: Slots::default(),
+            read_slots: Slab::new(),
             active: Vec::new(),
             current: 0,
             spare: Vec::new(),
@@ -139,7 +140,7 @@ impl Slave {
             beat: 0,
             buffer: WriteBuffer::new(BOUNDARY as usize),
             answers: Queue::new(),
-            answer_slots: Slots::default(),
+            answer_slots: Slab::new(),
             spare_buffers: Vec::new(),
             stats: SlaveStats::default(),
         }
@@ -347,7 +348,7 @@ impl Slave {
             && self
                 .active
                 .iter()
-                .all(|b| b.addr.id != self.read_slots.get(slot).id);
+                .all(|b| b.addr.id != self.read_slots[slot].id);
         if !due {
             return false;
         }
@@ -398,49 +399,6 @@ fn write(
         }
     });
     worst
-}
-
-/// A vector whose places are reused: handles for what waits in a heap.
-struct Slots<T> {
-    items: Vec<Option<T>>,
-    free: Vec<usize>,
-}
-
-impl<T> Default for Slots<T> {
-    fn default() -> Self {
-        Slots {
-            items: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-}
-
-impl<T> Slots<T> {
-    fn insert(&mut self, item: T) -> usize {
-        match self.free.pop() {
-            Some(slot) => {
-                self.items[slot] = Some(item);
-                slot
-            }
-            None => {
-                self.items.push(Some(item));
-                self.items.len() - 1
-            }
-        }
-    }
-
-    fn get(&self, slot: usize) -> &T {
-        self.items[slot]
-            .as_ref()
-            .expect("a handle is used once, by the heap that holds it")
-    }
-
-    fn remove(&mut self, slot: usize) -> T {
-        self.free.push(slot);
-        self.items[slot]
-            .take()
-            .expect("a handle is used once, by the heap that holds it")
-    }
 }
 
 #[cfg(test)]

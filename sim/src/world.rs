@@ -142,7 +142,7 @@ pub struct WorldStats {
 
 enum HostPort {
     Direct(Slave),
-    Pcie(PcieRoot),
+    Pcie(Box<PcieRoot>),
 }
 
 /// Cycles in which a register read must be answered.
@@ -186,7 +186,9 @@ impl World {
                 config.host_behaviour,
                 config.seed ^ 1,
             )),
-            Link::Pcie(link) => HostPort::Pcie(PcieRoot::new(link, host_shape, config.seed)),
+            Link::Pcie(link) => {
+                HostPort::Pcie(Box::new(PcieRoot::new(link, host_shape, config.seed)))
+            }
         };
         let LinkParams {
             generation,

@@ -29,7 +29,6 @@ pub mod plan;
 pub mod report;
 pub mod results;
 pub mod run;
-mod slab;
 pub mod stats;
 pub mod value;
 

@@ -13,9 +13,9 @@ use super::generator::{Generator, Io, Next, Op};
 use super::options::Verify;
 use super::plan::Plan;
 use super::results::{FailedIo, LunSample, Results};
-use super::slab::Slab;
 use super::stats::Stats;
 use crate::rng::Rng;
+use slab::Slab;
 
 /// How the run is to go, apart from the plan.
 #[derive(Clone, Debug)]
@@ -275,7 +275,7 @@ impl<'a> Engine<'a> {
                 continue;
             }
             let wake = self.next_wake(now);
-            if wake.is_none() && self.commands.len() == 0 {
+            if wake.is_none() && self.commands.is_empty() {
                 return Err("fio engine: no job can go on, and nothing is in flight".into());
             }
             device
@@ -297,7 +297,7 @@ impl<'a> Engine<'a> {
     /// What a device's error leaves unfinished, the oldest first.
     fn stuck(&self, error: DeviceError, now: u64) -> DeviceError {
         const SHOWN: usize = 8;
-        let mut flights: Vec<&Flight> = self.flights.iter().collect();
+        let mut flights: Vec<&Flight> = self.flights.iter().map(|(_, flight)| flight).collect();
         flights.sort_by_key(|flight| flight.start_ns);
         let mut text = format!("{error}\n{} I/Os are not finished", flights.len());
         for flight in flights.iter().take(SHOWN) {
@@ -528,7 +528,7 @@ impl<'a> Engine<'a> {
         };
         let mut commands = 0;
         loop {
-            let Some(state) = self.flights.get(flight) else {
+            let Some(state) = self.flights.get_mut(flight) else {
                 return Ok(commands);
             };
             let left = state.total() - state.submitted;
@@ -571,10 +571,10 @@ impl<'a> Engine<'a> {
             if io.op == Op::Read {
                 token = Some(self.shadow.submit(io.op, io.lun, lba, blocks, fill));
             }
-            if let Some(state) = self.commands.get(id) {
+            if let Some(state) = self.commands.get_mut(id) {
                 state.token = token;
             }
-            if let Some(state) = self.flights.get(flight) {
+            if let Some(state) = self.flights.get_mut(flight) {
                 state.submitted += blocks.max(1);
                 state.commands += 1;
             }

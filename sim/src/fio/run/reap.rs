@@ -30,11 +30,11 @@ impl Engine<'_> {
 
     /// A completion is seen by a CPU.
     pub(super) fn reap(&mut self, completion: Completion<'_>, now: u64) {
-        let Some(command) = self.commands.remove(completion.id as usize) else {
+        let Some(command) = self.commands.try_remove(completion.id as usize) else {
             self.unknown = Some(completion.id);
             return;
         };
-        let Some(flight) = self.flights.get(command.flight) else {
+        let Some(flight) = self.flights.get_mut(command.flight) else {
             return;
         };
         flight.commands -= 1;
@@ -71,7 +71,7 @@ impl Engine<'_> {
         }
         if flight.commands == 0
             && flight.submitted == flight.total()
-            && let Some(flight) = self.flights.remove(command.flight)
+            && let Some(flight) = self.flights.try_remove(command.flight)
         {
             self.finish(&flight, now);
         }
