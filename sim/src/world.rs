@@ -141,7 +141,7 @@ pub struct WorldStats {
 }
 
 enum HostPort {
-    Direct(Slave),
+    Direct(Box<Slave>),
     Pcie(Box<PcieRoot>),
 }
 
@@ -181,11 +181,11 @@ impl World {
     pub fn new(card: Box<dyn Card>, config: &WorldConfig) -> Result<Self, WorldError> {
         let (host_shape, media_shape) = card.shapes();
         let host_port = match config.link {
-            Link::None => HostPort::Direct(Slave::new(
+            Link::None => HostPort::Direct(Box::new(Slave::new(
                 host_shape,
                 config.host_behaviour,
                 config.seed ^ 1,
-            )),
+            ))),
             Link::Pcie(link) => {
                 HostPort::Pcie(Box::new(PcieRoot::new(link, host_shape, config.seed)))
             }
