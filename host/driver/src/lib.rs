@@ -14,9 +14,10 @@
 //!   command at a time, [`submit_all`](Queue::submit_all) and [`reap`](Queue::reap) for more than about four.
 //! * [`Buffer`]s move into the queue on submission and come back with the completion.
 //!
-//! A read or write inside one page of its buffer goes a short way, whose checks are folded into few: the LUN's place in
-//! the table, blocks against the bytes of the page (a closed LUN's block is too long for any), and the LUN's private
-//! counter. Everything else goes the long way, which says what is wrong. [`submit_all`](Queue::submit_all) looks up once
+//! A read or write inside one page of its buffer goes a short way, whose checks are folded into few: credit (spare places
+//! in the queue before the ring's end, given for many commands at once), the LUN's place in the table, blocks against the
+//! bytes of the page (a closed LUN's block is too long for any), and the LUN's private counter. Everything else goes the
+//! long way, which says what is wrong. [`submit_all`](Queue::submit_all) looks up once
 //! what commands share. `cargo bench -p weir-driver --bench hot_path` counts the instructions of each step. The LBA
 //! range is the device's to check.
 //!
